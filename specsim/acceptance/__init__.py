@@ -1,0 +1,1 @@
+"""How many drafts are accepted, and how confident the drafter is."""

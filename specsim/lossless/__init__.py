@@ -1,0 +1,1 @@
+"""Whether a scheduler leaves the target distribution alone."""

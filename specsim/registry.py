@@ -1,0 +1,50 @@
+"""How components are named in files: a frozen config beside each component, found by its `kind`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from specsim.errors import InputError, nearest
+
+
+class Config(BaseModel):
+    """Base of everything a scenario can say: frozen, strict about keys, finite numbers only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_USER_KIND = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+
+def is_user_kind(kind: str) -> bool:
+    """Say whether `kind` has the form `my_module:MyClass` of a component in the user's own file."""
+    return bool(_USER_KIND.match(kind))
+
+
+def load_user_class(kind: str) -> type[Any]:
+    """Import the class named by `my_module:MyClass` from the Python path.
+
+    Raises:
+        InputError: the module or the class is not there, or the name is not of that form.
+    """
+    if not is_user_kind(kind):
+        raise InputError(f'"{kind}" is not of the form my_module:MyClass')
+    module_name, _, class_name = kind.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(
+            f'cannot import module "{module_name}" of "{kind}": {error}; run from the folder that '
+            "holds it, or add that folder to PYTHONPATH"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
+        raise InputError(
+            f'module "{module_name}" has no class "{class_name}" {nearest(class_name, classes)}'
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Scenarios: YAML to typed, frozen models to objects."""

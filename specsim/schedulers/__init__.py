@@ -1,0 +1,1 @@
+"""Which drafts a step verifies."""

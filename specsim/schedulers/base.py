@@ -1,0 +1,202 @@
+"""The scheduler protocol: one method over a read-only view of one step of one rank.
+
+p = target law, q = draft law. `c[r, k]` is the confidence that draft k of request r is accepted
+given that drafts 1..k-1 were; `a[r, k] = c[r, 1] * .. * c[r, k]` is its survival.
+
+The law of the land (ARCHITECTURE decision 2): whether draft x[r, k] is admitted may depend on
+x[r, <k], on other requests, on load and on the past, never on x[r, k] or anything computed from it.
+`c[r, k]` is a function of x[r, <k], so reading *up to* a[r, k] to admit x[r, k] is allowed, and
+reading a[r, k+1] is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reads = Literal["live", "lagged", "history"]
+FloatArray = NDArray[np.float32] | NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class UndeclaredReadError(AttributeError):
+    """A scheduler touched a part of the view that its `reads` does not declare."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What verification has shown so far of each running request; never of unverified tokens.
+
+    Attributes:
+        rounds_R: decode rounds done, int64 `[R]`.
+        verified_R: draft tokens verified in them, int64 `[R]`.
+        accepted_R: draft tokens accepted in them, int64 `[R]`.
+    """
+
+    rounds_R: IntArray
+    verified_R: IntArray
+    accepted_R: IntArray
+
+
+class BatchView:
+    """What a scheduler may see when it plans one step of one rank. Arrays are read-only.
+
+    Attributes:
+        step: index of the step on this rank, from 0.
+        gamma: draft tokens proposed a request.
+        request_id_R: id of each running request, int64 `[R]`; row order breaks the last ties.
+        base_tokens: B of the forward if nothing is admitted: R anchors plus prefill tokens.
+        verify_s_B: seconds of one target forward at B = 0, 1, .. tokens, float64, long enough for
+            `base_tokens + R * gamma`; already read as the engine reads its table.
+        fixed_s: seconds of this step that no plan can trim (attention, draft, host).
+    """
+
+    __slots__ = (
+        "_confidence_RG",
+        "_history",
+        "_lagged_survival_RG",
+        "_survival_RG",
+        "base_tokens",
+        "fixed_s",
+        "gamma",
+        "request_id_R",
+        "step",
+        "verify_s_B",
+    )
+
+    def __init__(
+        self,
+        *,
+        step: int,
+        gamma: int,
+        request_id_R: IntArray,
+        base_tokens: int,
+        verify_s_B: NDArray[np.float64],
+        fixed_s: float,
+        confidence_RG: FloatArray | None = None,
+        survival_RG: FloatArray | None = None,
+        lagged_survival_RG: FloatArray | None = None,
+        history: History | None = None,
+    ) -> None:
+        self.step = step
+        self.gamma = gamma
+        self.request_id_R = request_id_R
+        self.base_tokens = base_tokens
+        self.verify_s_B = verify_s_B
+        self.fixed_s = fixed_s
+        self._confidence_RG = confidence_RG
+        self._survival_RG = survival_RG
+        self._lagged_survival_RG = lagged_survival_RG
+        self._history = history
+
+    @property
+    def num_requests(self) -> int:
+        """R: requests decoding on this rank in this step."""
+        return len(self.request_id_R)
+
+    @property
+    def confidence_RG(self) -> FloatArray:
+        """Live conditional confidences c, `[R, gamma]`, in [0, 1]. Needs `live`."""
+        if self._confidence_RG is None:
+            raise UndeclaredReadError(_undeclared("confidence_RG", "live"))
+        return self._confidence_RG
+
+    @property
+    def survival_RG(self) -> FloatArray:
+        """Live survivals a, `[R, gamma]`, non-increasing along gamma. Needs `live`."""
+        if self._survival_RG is None:
+            raise UndeclaredReadError(_undeclared("survival_RG", "live"))
+        return self._survival_RG
+
+    @property
+    def lagged_survival_RG(self) -> FloatArray:
+        """Survivals of `lag` steps ago, `[R, gamma]`: rows matched by request id, 1 for rows that
+        were not running then. Needs `lagged`.
+        """
+        if self._lagged_survival_RG is None:
+            raise UndeclaredReadError(_undeclared("lagged_survival_RG", "lagged"))
+        return self._lagged_survival_RG
+
+    @property
+    def history(self) -> History:
+        """Counts of what verification has shown. Needs `history`."""
+        if self._history is None:
+            raise UndeclaredReadError(_undeclared("history", "history"))
+        return self._history
+
+
+def _undeclared(name: str, needed: Reads) -> str:
+    return (
+        f'the scheduler read view.{name} without declaring it: add "{needed}" to its `reads`, '
+        "so that its losslessness can be judged"
+    )
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Chooses how many draft tokens of each request one step verifies.
+
+    Attributes:
+        reads: which parts of the view `plan` looks at; the others raise `UndeclaredReadError`.
+        lag: how many steps old `lagged_survival_RG` is; 0 if `lagged` is not read.
+        lossless: whether the rule leaves the target distribution alone (proven in `lossless/`).
+    """
+
+    @property
+    def reads(self) -> frozenset[Reads]: ...
+
+    @property
+    def lag(self) -> int: ...
+
+    @property
+    def lossless(self) -> bool: ...
+
+    def plan(self, view: BatchView) -> IntArray:
+        """Return `verify_len_R`, int64 `[R]` in 0..gamma: drafts of each request to verify."""
+        ...
+
+
+SchedulerFactory = Callable[[], Scheduler]
+"""Makes a fresh scheduler; each rank gets its own, so that no state is shared between ranks."""
+
+
+class LaggedSurvival:
+    """Survivals of the last `lag` steps, matched to the present rows by request id.
+
+    Departed rows are dropped; rows that were not running `lag` steps ago count as survival 1, as
+    vLLM, SGLang and TensorRT-LLM assume (verify everything until something is known).
+    """
+
+    def __init__(self, lag: int) -> None:
+        if lag < 0:
+            raise ValueError(f"lag must be at least 0, not {lag}")
+        self.lag = lag
+        self._past: list[tuple[IntArray, FloatArray]] = []
+
+    def aligned(self, request_id_R: IntArray, survival_RG: FloatArray) -> FloatArray:
+        """Return the survivals of `lag` steps ago for the present rows, `[R, gamma]`.
+
+        With lag 0 these are the live ones. Does not record the present step: see `push`.
+        """
+        if self.lag == 0:
+            return survival_RG
+        lagged_RG = np.ones_like(survival_RG)
+        if len(self._past) == self.lag:
+            past_id_P, past_PG = self._past[0]
+            row_of = {int(request_id): row for row, request_id in enumerate(past_id_P)}
+            for row, request_id in enumerate(request_id_R):
+                past_row = row_of.get(int(request_id))
+                if past_row is not None:
+                    lagged_RG[row] = past_PG[past_row]
+        return lagged_RG
+
+    def push(self, request_id_R: IntArray, survival_RG: FloatArray) -> None:
+        """Record the present step's survivals; call once a step, after `aligned`."""
+        if self.lag == 0:
+            return
+        self._past.append((request_id_R.copy(), survival_RG.copy()))
+        del self._past[: -self.lag]

@@ -1,0 +1,1 @@
+"""Warm-up and intervals."""

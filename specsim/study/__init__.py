@@ -1,0 +1,1 @@
+"""Many runs: grids, executors, stores, validations."""
