@@ -1,0 +1,103 @@
+"""Global argmax for the budget, top-K for who gets it, and where each reads its survivals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from specsim.registry import Config
+from specsim.schedulers.base import BatchView, FloatArray, IntArray, Reads
+from specsim.schedulers.kernels import NO_PATIENCE_LIMIT, allocate, ascending, capacity
+
+
+def _argmax(ascending_C: FloatArray, view: BatchView) -> int:
+    """Return the K with the best theta over all candidates (the first of equals)."""
+    k: int = capacity(
+        ascending_C,
+        view.num_requests,
+        view.base_tokens,
+        view.verify_s_B,
+        view.fixed_s,
+        NO_PATIENCE_LIMIT,
+    )
+    return k
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncTopK:
+    """K from survivals `lag` steps old, filled by the live top-K (DSpark's deployed scheduler).
+
+    theta uses the present R and table, so load changes are felt at once; only confidences are old.
+    Lossless for lag >= 1 given the tie order of `kernels.allocate`.
+    """
+
+    lag: int
+    reads: frozenset[Reads] = frozenset({"live", "lagged"})
+    lossless: bool = True
+
+    def plan(self, view: BatchView) -> IntArray:
+        """Return the admitted prefix lengths."""
+        k = _argmax(ascending(view.lagged_survival_RG), view)
+        return allocate(view.survival_RG, ascending(view.survival_RG), k)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """K and the lengths both from one snapshot `lag` steps old (vLLM's first form)."""
+
+    lag: int
+    reads: frozenset[Reads] = frozenset({"lagged"})
+    lossless: bool = True
+
+    def plan(self, view: BatchView) -> IntArray:
+        """Return the admitted prefix lengths."""
+        ascending_C = ascending(view.lagged_survival_RG)
+        return allocate(view.lagged_survival_RG, ascending_C, _argmax(ascending_C, view))
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalSearch:
+    """The argmax over live survivals: retrospective, so it biases the output (Appendix A)."""
+
+    reads: frozenset[Reads] = frozenset({"live"})
+    lag: int = 0
+    lossless: bool = False
+
+    def plan(self, view: BatchView) -> IntArray:
+        """Return the admitted prefix lengths."""
+        ascending_C = ascending(view.survival_RG)
+        return allocate(view.survival_RG, ascending_C, _argmax(ascending_C, view))
+
+
+class AsyncTopKConfig(Config):
+    """DSpark's asynchronous top-K (paper section 4; SGLang lag 2, vLLM lag 1)."""
+
+    kind: Literal["async_topk"]
+    lag: int = Field(default=2, ge=1, le=64, description="age of the confidences behind K, steps")
+
+    def build(self) -> AsyncTopK:
+        """Make the scheduler."""
+        return AsyncTopK(self.lag)
+
+
+class StaleConfig(Config):
+    """Budget and split from one old snapshot (vLLM pull request 47808, first version)."""
+
+    kind: Literal["stale"]
+    lag: int = Field(default=1, ge=1, le=64, description="age of the snapshot, steps")
+
+    def build(self) -> Stale:
+        """Make the scheduler."""
+        return Stale(self.lag)
+
+
+class GlobalConfig(Config):
+    """Retrospective search over live survivals; needs `unsafe: true`."""
+
+    kind: Literal["global"]
+
+    def build(self) -> GlobalSearch:
+        """Make the scheduler."""
+        return GlobalSearch()
