@@ -35,9 +35,8 @@ class UserConfig(Config):
             scheduler = made(**self.params)
         except TypeError as error:
             raise InputError(f'"{self.kind}" cannot be made with params: {error}') from error
-        missing = [
-            name for name in ("plan", "reads", "lag", "lossless") if not hasattr(scheduler, name)
-        ]
+        needed = ("plan", "reads", "lag", "lossless")
+        missing = [name for name in needed if not hasattr(scheduler, name)]
         if missing:
             raise InputError(
                 f'"{self.kind}" is no scheduler: it lacks {", ".join(missing)}; see '
@@ -46,8 +45,8 @@ class UserConfig(Config):
         unknown = set(scheduler.reads) - {"live", "lagged", "history"}
         if unknown or ("lagged" in scheduler.reads) != (scheduler.lag > 0):
             raise InputError(
-                f'"{self.kind}" reads {sorted(scheduler.reads)} with lag {scheduler.lag}: legal are '
-                'live, lagged, history, and a lag of at least 1 exactly if it reads "lagged"'
+                f'"{self.kind}" reads {sorted(scheduler.reads)} with lag {scheduler.lag}: legal '
+                'are live, lagged, history, and a lag of at least 1 exactly if it reads "lagged"'
             )
         checked: Scheduler = scheduler
         return checked
