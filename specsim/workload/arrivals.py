@@ -15,7 +15,7 @@ class ClosedLoopConfig(Config):
     How many is the question's `concurrency`.
     """
 
-    kind: Literal["closed_loop"] = "closed_loop"
+    kind: Literal["closed_loop"]
     think_time_s: float = Field(
         default=0.0,
         ge=0,
@@ -26,14 +26,14 @@ class ClosedLoopConfig(Config):
 class PoissonConfig(Config):
     """Requests that come independently of each other, to the cluster as a whole."""
 
-    kind: Literal["poisson"] = "poisson"
+    kind: Literal["poisson"]
     rate_per_s: float = Field(gt=0, description="Mean requests a second over the whole cluster.")
 
 
 class BatchConfig(Config):
     """All requests at time 0, none afterwards: an offline batch."""
 
-    kind: Literal["batch"] = "batch"
+    kind: Literal["batch"]
     num_requests: int = Field(ge=1, le=10_000_000, description="Requests over the whole cluster.")
 
 

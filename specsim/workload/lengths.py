@@ -15,7 +15,7 @@ MAX_TOKENS = 10_000_000
 class FixedLengthConfig(Config):
     """Every request the same."""
 
-    kind: Literal["fixed"] = "fixed"
+    kind: Literal["fixed"]
     tokens: int = Field(ge=1, le=MAX_TOKENS, description="Tokens of every request.")
 
 
@@ -25,7 +25,7 @@ class LognormalLengthConfig(Config):
     `mean` and `cv` are those of the law before it is cut.
     """
 
-    kind: Literal["lognormal"] = "lognormal"
+    kind: Literal["lognormal"]
     mean: float = Field(ge=1, le=MAX_TOKENS, description="Mean tokens, before the cut.")
     cv: float = Field(gt=0, le=100, description="Standard deviation over mean, before the cut.")
     min: int = Field(default=1, ge=1, le=MAX_TOKENS, description="Shortest, tokens.")
@@ -45,7 +45,7 @@ class LognormalLengthConfig(Config):
 class UniformLengthConfig(Config):
     """Whole numbers from min to max, both included, all equally likely."""
 
-    kind: Literal["uniform"] = "uniform"
+    kind: Literal["uniform"]
     min: int = Field(ge=1, le=MAX_TOKENS, description="Shortest, tokens.")
     max: int = Field(ge=1, le=MAX_TOKENS, description="Longest, tokens.")
 
