@@ -147,13 +147,19 @@ class Scheduler(Protocol):
     """
 
     @property
-    def reads(self) -> frozenset[Reads]: ...
+    def reads(self) -> frozenset[Reads]:
+        """Parts of the view that `plan` looks at."""
+        ...
 
     @property
-    def lag(self) -> int: ...
+    def lag(self) -> int:
+        """Age of the lagged survivals, steps."""
+        ...
 
     @property
-    def lossless(self) -> bool: ...
+    def lossless(self) -> bool:
+        """Whether the output law stays the target's."""
+        ...
 
     def plan(self, view: BatchView) -> IntArray:
         """Return `verify_len_R`, int64 `[R]` in 0..gamma: drafts of each request to verify."""

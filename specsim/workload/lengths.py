@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -17,6 +19,15 @@ class FixedLengthConfig(Config):
 
     kind: Literal["fixed"]
     tokens: int = Field(ge=1, le=MAX_TOKENS, description="Tokens of every request.")
+
+    @property
+    def longest(self) -> int:
+        """The longest that can come, tokens."""
+        return self.tokens
+
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return `size` lengths, int64 tokens."""
+        return np.full(size, self.tokens, dtype=np.int64)
 
 
 class LognormalLengthConfig(Config):
@@ -41,6 +52,17 @@ class LognormalLengthConfig(Config):
             )
         return self
 
+    @property
+    def longest(self) -> int:
+        """The longest that can come, tokens."""
+        return self.max
+
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return `size` lengths, int64 tokens."""
+        variance = np.log1p(self.cv**2)
+        drawn = rng.lognormal(np.log(self.mean) - variance / 2, np.sqrt(variance), size)
+        return np.clip(np.rint(drawn), self.min, self.max).astype(np.int64)
+
 
 class UniformLengthConfig(Config):
     """Whole numbers from min to max, both included, all equally likely."""
@@ -58,6 +80,15 @@ class UniformLengthConfig(Config):
                 {"at": "min", "min": self.min, "max": self.max},
             )
         return self
+
+    @property
+    def longest(self) -> int:
+        """The longest that can come, tokens."""
+        return self.max
+
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return `size` lengths, int64 tokens."""
+        return rng.integers(self.min, self.max, size, dtype=np.int64, endpoint=True)
 
 
 CONFIGS: tuple[type[Config], ...] = (FixedLengthConfig, LognormalLengthConfig, UniformLengthConfig)
