@@ -260,12 +260,15 @@ def save_table(table: StepTable, path: str | Path) -> None:
     path = Path(path)
     check_table(table, where=str(path))
     text = json.dumps(table.to_json(), indent=2, ensure_ascii=False)
-    text = re.sub(r"\[[\s\d.,eE+-]+\]", lambda m: re.sub(r"\s+", " ", m[0]), text)
-    text = text.replace("[ ", "[").replace(" ]", "]")
+    text = re.sub(r"\[[\s\d.,eE+-]+\]", _one_line, text)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def _one_line(match: re.Match[str]) -> str:
+    return re.sub(r"\s+", " ", match[0]).replace("[ ", "[").replace(" ]", "]")
 
 
 def _slope(probes_N: IntArray, seconds_N: FloatArray) -> float:
