@@ -1,0 +1,164 @@
+"""What no single value of a scenario shows: the rules between its parts.
+
+They read whichever parts are right by themselves, so that a wrong number elsewhere does not hide
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.errors import InputError, nearest
+from specsim.scenario.schema import FrontierQuestion, PointQuestion, PolicyConfig, StopWhenDone
+from specsim.scenario.source import Keys, show
+from specsim.schedulers import UserConfig
+from specsim.schedulers.static import FixedConfig, NoneConfig
+from specsim.workload.arrivals import BatchConfig, ClosedLoopConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A broken rule: where, what, and what to do."""
+
+    keys: Keys
+    message: str
+    hint: str = ""
+
+
+def breaches(
+    data: Mapping[str, Any], parts: Mapping[str, Any], policies: Mapping[str, PolicyConfig]
+) -> Iterator[Breach]:
+    """Yield every broken rule.
+
+    Args:
+        data: the file's plain data, right or wrong.
+        parts: the scenario's valid top-level values by name.
+        policies: those policies that are valid by themselves.
+    """
+    yield from _load(parts)
+    yield from _choices(data.get("question"), data.get("policies"))
+    for name, policy in policies.items():
+        yield from _policy(name, policy)
+
+
+def _choices(question: Any, policies: Any) -> Iterator[Breach]:
+    """The baseline is a policy and the headline one of the SLOs; read from plain data."""
+    if not isinstance(question, dict) or question.get("kind") != "frontier":
+        return
+    baseline, headline = question.get("baseline"), question.get("headline_slo")
+    slos = question.get("slo_tok_s_user")
+    if isinstance(policies, dict) and isinstance(baseline, str) and baseline not in policies:
+        yield Breach(
+            ("question", "baseline"),
+            f'is "{baseline}", which is no policy; legal are {", ".join(policies)}',
+            nearest(baseline, policies),
+        )
+    if isinstance(slos, list) and isinstance(headline, int | float) and headline not in slos:
+        yield Breach(
+            ("question", "headline_slo"),
+            f"is {show(headline)}, which is not among slo_tok_s_user; legal are "
+            f"{', '.join(map(show, slos))}",
+        )
+
+
+def _load(parts: Mapping[str, Any]) -> Iterator[Breach]:
+    """Arrivals, the question's users, the cap and the stop rule fit each other."""
+    question = parts.get("question")
+    cluster, workload = parts.get("cluster"), parts.get("workload")
+    arrivals = workload.arrivals if workload is not None else None
+    closed = isinstance(arrivals, ClosedLoopConfig)
+    kind = arrivals.kind if arrivals is not None else ""
+    if isinstance(question, FrontierQuestion) and arrivals is not None and not closed:
+        yield Breach(
+            ("workload", "arrivals", "kind"),
+            f'is "{kind}"; a frontier is drawn over the number of users, which only closed_loop '
+            "arrivals have",
+            "use closed_loop, or ask a point question",
+        )
+    if isinstance(question, PointQuestion) and arrivals is not None:
+        if closed and question.concurrency is None:
+            yield Breach(
+                ("question", "concurrency"),
+                "is missing: closed_loop arrivals need the number of users a rank",
+            )
+        if not closed and question.concurrency is not None:
+            yield Breach(
+                ("question", "concurrency"),
+                f'is {question.concurrency}, but "{kind}" arrivals have no fixed number of users',
+                "leave it out, or use closed_loop arrivals",
+            )
+    if question is not None and cluster is not None and question.concurrency is not None:
+        grid = question.concurrency
+        values = list(enumerate(grid)) if isinstance(grid, tuple) else [(None, grid)]
+        cap = cluster.max_requests_per_rank
+        for index, users in values:
+            if users > cap:
+                keys: Keys = ("question", "concurrency")
+                yield Breach(
+                    keys if index is None else (*keys, index),
+                    f"is {users}, more users than cluster.max_requests_per_rank = {cap}; the "
+                    "others would only wait",
+                    "raise the cap or ask for fewer users",
+                )
+    ends = arrivals is None or isinstance(arrivals, BatchConfig)
+    if isinstance(parts.get("stop"), StopWhenDone) and not ends:
+        yield Breach(
+            ("stop", "kind"),
+            f'is "all_done", but "{kind}" arrivals never end',
+            "use tokens, seconds or requests, or batch arrivals",
+        )
+
+
+def _policy(name: str, policy: PolicyConfig) -> Iterator[Breach]:
+    keys: Keys = ("policies", name)
+    scheduler = policy.scheduler
+    speculates = not isinstance(scheduler, NoneConfig)
+    if speculates and policy.gamma == 0:
+        yield Breach(
+            (*keys, "gamma"),
+            f'is 0, but the scheduler "{scheduler.kind}" needs drafts',
+            "give at least 1, or the scheduler {kind: none}",
+        )
+    if not speculates and policy.gamma > 0:
+        yield Breach(
+            (*keys, "gamma"),
+            f'is {policy.gamma}, but the scheduler "none" verifies no draft, and drafting would be '
+            "paid for all the same",
+            "give 0",
+        )
+    if isinstance(scheduler, FixedConfig) and scheduler.k > policy.gamma > 0:
+        yield Breach(
+            (*keys, "scheduler", "k"),
+            f"is {scheduler.k}, more than the policy's gamma = {policy.gamma}",
+            "lower k or raise gamma",
+        )
+    if isinstance(scheduler, UserConfig) and not _finite(scheduler.params):
+        yield Breach(
+            (*keys, "scheduler", "params"), "holds .nan or .inf; finite numbers are needed"
+        )
+    try:
+        lossless = scheduler.build().lossless
+    except InputError as error:
+        yield Breach((*keys, "scheduler"), str(error))
+        return
+    if not lossless and not policy.unsafe:
+        yield Breach(
+            (*keys, "scheduler", "kind"),
+            f'is "{scheduler.kind}", which biases the output: it reads what a lossless rule may '
+            "not",
+            f"add `unsafe: true` to policies.{name} to run it all the same",
+        )
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner: Iterable[Any] = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    return all(_finite(v) for v in inner)
