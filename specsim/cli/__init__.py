@@ -1,1 +1,144 @@
-"""The command line: one verb a file, no logic."""
+"""The command line: one verb a file, no logic.
+
+Nothing heavy is imported here: each verb's module is loaded when the verb is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from specsim import __version__
+from specsim.errors import InputError, MissingDependencyError, SpecsimError, nearest
+
+VERBS: tuple[tuple[str, str, str], ...] = (
+    ("run", "specsim.cli.run:run", "Run a scenario and answer its question."),
+    (
+        "check",
+        "specsim.cli.check:check",
+        "Say everything that is wrong with a scenario; run nothing.",
+    ),
+    ("list", "specsim.cli.list:list_", "List shipped scenarios, profiles, or schedulers."),
+    ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
+    ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),
+    ("lossless", "specsim.cli.lossless:app", "Prove or refute that a scheduler is lossless."),
+    ("profile", "specsim.cli.profile:app", "Measure and convert step-cost tables."),
+    ("schema", "specsim.cli.schema:schema", "Print the JSON schema of scenario files."),
+)
+"""Verb, where its code is, and what it does."""
+
+_EXTRAS = {
+    "torch": "drafter",
+    "safetensors": "drafter",
+    "gguf": "drafter",
+    "tokenizers": "drafter",
+    "transformers": "drafter",
+    "distributed": "cluster",
+    "dask": "cluster",
+    "perfetto": "trace",
+}
+
+
+def make_app() -> App:
+    """Put the verbs together without importing any of them."""
+    app = App(
+        name="specsim",
+        help="Which speculative-verification policy should a serving fleet run, and what does it "
+        "buy?",
+        version=__version__,
+        help_format="plaintext",
+        result_action="return_value",
+    )
+    for sort_key, (name, target, text) in enumerate(VERBS):
+        app.command(target, name=name, help=text, sort_key=sort_key)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0: done. 1: a fault of specsim. 2: a mistake in what was given. 130: interrupted.
+
+    Args:
+        argv: arguments after the program's name; those of the process if None.
+    """
+    # A scheduler in the user's own file is imported from the working directory; last, so that no
+    # file there can stand in for a library.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _refuse_unknown_verb(tokens)
+        found = make_app()(tokens, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return _mistake(InputError(f"{error} See `specsim --help`."))
+    except SpecsimError as error:
+        return _mistake(error)
+    except KeyboardInterrupt:
+        _say("specsim: interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output is gone, as in `specsim list | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        missing = _missing(error)
+        return _mistake(missing) if missing else _fault()
+    return found if isinstance(found, int) else 0
+
+
+def _refuse_unknown_verb(tokens: Sequence[str]) -> None:
+    # The parser would import every verb's module to find the nearest name.
+    legal = [*(name for name, _, _ in VERBS), "--help", "-h", "--version"]
+    if tokens and tokens[0] not in legal:
+        close = nearest(tokens[0], legal)
+        raise InputError(
+            f'there is no command "{tokens[0]}"{"; " + close if close else ""} '
+            f"(legal are {', '.join(legal)})"
+        )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _mistake(error: SpecsimError) -> int:
+    problems = getattr(error, "problems", ())
+    lines = [str(problem) for problem in problems] or [str(error)]
+    if len(lines) == 1:
+        _say(f"specsim: error: {lines[0]}")
+    else:
+        _say(f"specsim: {len(lines)} errors")
+        for line in lines:
+            _say(f"  {line}")
+    return 2
+
+
+def _missing(error: BaseException | None) -> MissingDependencyError | None:
+    """Turn the absence of an optional package into what to install."""
+    while error is not None:
+        name = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+        if name in _EXTRAS:
+            return MissingDependencyError(
+                f'this needs the package "{name}", which is not installed; install '
+                f'"specsim-serving[{_EXTRAS[name]}]"'
+            )
+        error = error.__cause__
+    return None
+
+
+def _fault() -> int:
+    import platform
+    import traceback
+
+    traceback.print_exc()
+    python = platform.python_version()
+    _say(
+        f"\nspecsim: this is a fault of specsim {__version__} (Python {python}), not of what you "
+        "gave it.\nPlease report it with the lines above, the command, and the scenario file."
+    )
+    return 1

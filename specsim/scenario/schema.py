@@ -38,10 +38,21 @@ def kind_of(value: Any) -> str | None:
     return USER_TAG if is_user_kind(kind) else kind
 
 
+def _own_kind(config: type[Config]) -> str:
+    literal: Any = config.model_fields["kind"].annotation
+    return str(literal.__args__[0])
+
+
+def scheduler_kinds() -> list[tuple[str, str]]:
+    """Return the kind of every scheduler and the first line of what it does."""
+    kinds = [(_own_kind(config), config.__doc__ or "") for config in schedulers.CONFIGS]
+    kinds.append((USER_TAG, schedulers.UserConfig.__doc__ or ""))
+    return [(kind, text.strip().partition("\n")[0]) for kind, text in kinds]
+
+
 def one_of(*configs: type[Config], user: type[Config] | None = None) -> Any:
     """Make the union of `configs` by their `kind`; `user` takes every `module:Class`."""
-    tags = [config.model_fields["kind"].annotation.__args__[0] for config in configs]  # type: ignore[union-attr]
-    members = [Annotated[config, Tag(tag)] for config, tag in zip(configs, tags, strict=True)]
+    members = [Annotated[config, Tag(_own_kind(config))] for config in configs]
     if user is not None:
         members.append(Annotated[user, Tag(USER_TAG)])
     return Annotated[reduce(or_, members), Discriminator(kind_of)]
