@@ -1,0 +1,241 @@
+"""Asks a scheduler for plans the way an engine does, and holds it to its contract.
+
+The scheduler gets a read-only view with nothing in it that its `reads` does not declare. What it
+returns is checked and named: the step, the request, the value. A scheduler that changes while it
+plans has a memory; then every path gets a fresh one that replays the views of that path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from specsim.errors import SchedulerFault
+from specsim.lossless.peek import Outcome
+from specsim.lossless.worlds import World
+from specsim.schedulers.base import (
+    BatchView,
+    FloatArray,
+    History,
+    IntArray,
+    LaggedSurvival,
+    Scheduler,
+    SchedulerFactory,
+    UndeclaredReadError,
+)
+
+Rows = tuple[Outcome, ...]
+
+
+class Memory(Exception):
+    """The scheduler changed while it planned, so its past must be replayed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ViewRecord:
+    """All that a scheduler saw in one step, hashable; `view` makes it a `BatchView` again."""
+
+    step: int
+    request_ids: tuple[int, ...]
+    confidence: Rows | None
+    lagged: Rows | None
+    history: tuple[tuple[int, int, int], ...] | None
+
+
+def frozen_array(values: Any, dtype: type[Any]) -> Any:
+    """Return a read-only array."""
+    array = np.array(values, dtype=dtype)
+    array.flags.writeable = False
+    return array
+
+
+def survival(confidence_RG: FloatArray) -> FloatArray:
+    """Return the running products along each block, float64, as an engine computes them."""
+    product_RG: FloatArray = np.cumprod(confidence_RG, axis=1)
+    product_RG.flags.writeable = False
+    return product_RG
+
+
+def fingerprint(value: Any) -> Any:
+    """Return something that changes if `value` does.
+
+    Raises:
+        Memory: the value has parts that cannot be compared, such as a generator's state.
+    """
+    if value is None or isinstance(value, bool | int | float | str | bytes | Fraction | Enum):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return (str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, types.FunctionType | type | types.BuiltinFunctionType):
+        return id(value)
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *(fingerprint(item) for item in value))
+    if isinstance(value, dict):
+        return tuple((fingerprint(k), fingerprint(v)) for k, v in value.items())
+    if isinstance(value, set | frozenset):
+        return frozenset(fingerprint(item) for item in value)
+    raise Memory
+
+
+def state_of(scheduler: Scheduler) -> Any:
+    """Return a fingerprint of a scheduler's attributes, slots included."""
+    slots = [
+        name
+        for base in type(scheduler).__mro__
+        for name in _names(base.__dict__.get("__slots__", ()))
+    ]
+    named = {name: getattr(scheduler, name) for name in slots if hasattr(scheduler, name)}
+    return fingerprint({**named, **getattr(scheduler, "__dict__", {})})
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    found = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in found if name not in {"__dict__", "__weakref__"})
+
+
+def checked_lengths(plan: Any, view: BatchView) -> IntArray:
+    """Return the plan as int64 `[R]`.
+
+    Raises:
+        SchedulerFault: not an integer array, of the wrong shape, or a length outside 0..gamma.
+    """
+    if not isinstance(plan, np.ndarray):
+        raise SchedulerFault(
+            f"step {view.step}: plan returned {type(plan).__name__} {plan!r:.80}, an int64 array "
+            f"[R] with R = {view.num_requests} is due"
+        )
+    if plan.dtype.kind not in "iu":
+        first = f" (request {int(view.request_id_R[0])}: {plan.flat[0]!r})" if plan.size else ""
+        raise SchedulerFault(
+            f"step {view.step}: plan returned {plan.dtype}{first}, verify_len_R must be int64: "
+            "use .astype(np.int64) or sum(dtype=np.int64)"
+        )
+    if plan.shape != (view.num_requests,):
+        raise SchedulerFault(
+            f"step {view.step}: plan returned shape {plan.shape} for requests "
+            f"{view.request_id_R.tolist()}, ({view.num_requests},) is due"
+        )
+    for row in np.flatnonzero((plan < 0) | (plan > view.gamma)):
+        raise SchedulerFault(
+            f"step {view.step}, request {int(view.request_id_R[row])}: verify_len "
+            f"{int(plan[row])} is outside 0..{view.gamma}"
+        )
+    lengths_R: IntArray = plan.astype(np.int64)
+    return lengths_R
+
+
+def ask(scheduler: Scheduler, view: BatchView) -> IntArray:
+    """Return a checked plan.
+
+    Raises:
+        SchedulerFault: the scheduler raised, wrote to the view or returned something illegal.
+    """
+    try:
+        plan = scheduler.plan(view)
+    except UndeclaredReadError as error:
+        raise SchedulerFault(f"step {view.step}: {error}") from error
+    except Exception as error:
+        hint = ""
+        if isinstance(error, ValueError) and "read-only" in str(error):
+            hint = "; the view is read-only: copy before changing"
+        raise SchedulerFault(
+            f"step {view.step}, requests {view.request_id_R.tolist()}: plan raised "
+            f"{type(error).__name__}: {error}{hint}"
+        ) from error
+    return checked_lengths(plan, view)
+
+
+class Planner:
+    """Plans for the views of one world, remembering answers that cannot change."""
+
+    def __init__(self, world: World, factory: SchedulerFactory, *, remembers: bool = False) -> None:
+        self.factory = factory
+        self.remembers = remembers
+        self.scheduler = factory()
+        reads = self.scheduler.reads
+        self.reads_live = "live" in reads
+        self.reads_lagged = "lagged" in reads
+        self.reads_history = "history" in reads
+        self.lag = self.scheduler.lag if self.reads_lagged else 0
+        self.gamma = world.gamma
+        self.verify_s_B = frozen_array([float(s) for s in world.verify_s_B], np.float64)
+        self.fixed_s = float(world.fixed_s)
+        self._plans: dict[ViewRecord, tuple[int, ...]] = {}
+        self._survivals: dict[Rows, Rows] = {}
+        self._state = None if remembers else state_of(self.scheduler)
+
+    def survivals(self, confidence: Rows) -> Rows:
+        """Return the float64 survivals of one step's confidences."""
+        if confidence not in self._survivals:
+            product_RG = survival(np.array(confidence, dtype=np.float64))
+            self._survivals[confidence] = tuple(tuple(row) for row in product_RG.tolist())
+        return self._survivals[confidence]
+
+    def arrays(self, request_ids: tuple[int, ...], survivals: Rows) -> tuple[IntArray, FloatArray]:
+        """Return ids and survivals as arrays."""
+        return np.array(request_ids, dtype=np.int64), np.array(survivals, dtype=np.float64)
+
+    def record(
+        self,
+        step: int,
+        request_ids: tuple[int, ...],
+        confidence: Rows,
+        lagged: LaggedSurvival,
+        history: tuple[tuple[int, int, int], ...] | None,
+    ) -> ViewRecord:
+        """Return what the scheduler may see of a step, and nothing else."""
+        old: Rows | None = None
+        if self.reads_lagged:
+            ids, live = self.arrays(request_ids, self.survivals(confidence))
+            old = tuple(tuple(row) for row in lagged.aligned(ids, live).tolist())
+        return ViewRecord(step, request_ids, confidence if self.reads_live else None, old, history)
+
+    def view(self, record: ViewRecord) -> BatchView:
+        """Return the read-only view of a record."""
+        confidence_RG = None
+        survival_RG = None
+        if record.confidence is not None:
+            confidence_RG = frozen_array(record.confidence, np.float64)
+            survival_RG = survival(confidence_RG)
+        history = None
+        if record.history is not None:
+            counts = np.array(record.history, dtype=np.int64).reshape(-1, 3)
+            history = History(*(frozen_array(counts[:, i], np.int64) for i in range(3)))
+        return BatchView(
+            step=record.step,
+            gamma=self.gamma,
+            request_id_R=frozen_array(record.request_ids, np.int64),
+            base_tokens=len(record.request_ids),
+            verify_s_B=self.verify_s_B,
+            fixed_s=self.fixed_s,
+            confidence_RG=confidence_RG,
+            survival_RG=survival_RG,
+            lagged_survival_RG=(
+                None if record.lagged is None else frozen_array(record.lagged, np.float64)
+            ),
+            history=history,
+        )
+
+    def plan(self, record: ViewRecord, path: tuple[ViewRecord, ...]) -> tuple[int, ...]:
+        """Return the lengths planned for `record` after the views of `path`.
+
+        Raises:
+            Memory: the scheduler changed, and this planner was not made to replay.
+            SchedulerFault: see `ask`.
+        """
+        if self.remembers:
+            scheduler = self.factory()
+            for past in path:
+                ask(scheduler, self.view(past))
+            return tuple(ask(scheduler, self.view(record)).tolist())
+        if record not in self._plans:
+            lengths = tuple(ask(self.scheduler, self.view(record)).tolist())
+            if state_of(self.scheduler) != self._state:
+                raise Memory
+            self._plans[record] = lengths
+        return self._plans[record]
