@@ -15,7 +15,7 @@ from specsim.engine.rank import Rank
 from specsim.engine.request import Request, RequestSource
 from specsim.engine.router import Router
 from specsim.engine.step import Slot
-from specsim.metrics.record import Columns
+from specsim.metrics.record import Columns, StepLog
 
 IntArray = NDArray[np.int64]
 
@@ -41,18 +41,22 @@ class Cluster:
 
     Args:
         env: the simulation.
+        log: the step log that the ranks write.
         source: draws the requests.
         router: picks a rank.
         stop_after_finished: trigger `stop` when so many requests have finished; None for never.
+        stop_after_tokens: trigger `stop` when so many tokens have been emitted; None for never.
     """
 
     def __init__(
         self,
         env: Environment,
         *,
+        log: StepLog,
         source: RequestSource,
         router: Router,
         stop_after_finished: int | None,
+        stop_after_tokens: int | None,
     ) -> None:
         self.env = env
         self.ranks: list[Rank] = []
@@ -63,7 +67,9 @@ class Cluster:
         self._changed_s = 0.0
         self.stop = simpy.Event(env)
         self._source, self._router = source, router
+        self._log = log
         self._stop_after = stop_after_finished
+        self._stop_after_tokens = stop_after_tokens
         self._rows: list[tuple[Any, ...]] = []
         self._open: dict[int, Request] = {}
         self._then: Callable[[Request], None] | None = None
@@ -121,7 +127,7 @@ class Cluster:
         self._rows.append(_row(request, slot_F))
         self.num_finished += 1
         if self.num_finished == self._stop_after:
-            self.stop.succeed()
+            self._end()
         elif self._then is not None:
             self._then(request)
 
@@ -134,6 +140,15 @@ class Cluster:
         self._area_s += self._in_system * (self.env.now - self._changed_s)
         self._changed_s = self.env.now
         self._in_system += change
+
+    def step_ended(self) -> None:
+        """Stop the run if its tokens have been emitted."""
+        if self._stop_after_tokens is not None and self._log.emitted >= self._stop_after_tokens:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.stop.triggered:
+            self.stop.succeed()
 
     def columns(self) -> Columns:
         """Return one row for every submitted request, by index; NaN for what has not happened."""

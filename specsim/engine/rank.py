@@ -53,6 +53,7 @@ class Rank:
         queue: where it admits from; ranks may share one (a central queue).
         log: gets one row a step.
         on_finish: told of each finished request, in slot order.
+        on_step: told after each step has been committed and recorded.
     """
 
     def __init__(
@@ -67,13 +68,15 @@ class Rank:
         queue: deque[Request],
         log: StepLog,
         on_finish: Callable[[Request, IntArray], None],
+        on_step: Callable[[], None],
     ) -> None:
         self.env = env
         self.index = index
         self.queue = queue
         self.num_running = 0
         self._blocks, self._scheduler, self._cost = blocks, scheduler, cost
-        self._capacity, self._log, self._on_finish = capacity, log, on_finish
+        self._capacity, self._log = capacity, log
+        self._on_finish, self._on_step = on_finish, on_step
         self._running: list[Request] = []
         self._slots = np.zeros((len(Slot), capacity), dtype=np.int64)
         self._kv_tokens = 0
@@ -221,6 +224,7 @@ class Rank:
         )
         if finished:
             self._finish(count)
+        self._on_step()
 
     def _finish(self, count: int) -> None:
         done = np.flatnonzero(self._slots[Slot.LEFT, :count] == 0)

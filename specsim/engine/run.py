@@ -56,10 +56,12 @@ class Stop:
 
     Attributes:
         requests: finished requests over the cluster.
+        tokens: emitted tokens over the cluster.
         seconds: simulated seconds.
     """
 
     requests: int | None = None
+    tokens: int | None = None
     seconds: float | None = None
 
 
@@ -122,8 +124,10 @@ def run(given: RunInput) -> RunColumns:
     """
     env = Environment()
     router = make_router(given.router, given.ranks)
+    log = StepLog()
     cluster = Cluster(
         env,
+        log=log,
         source=RequestSource(
             seed=given.seed,
             prompt=given.prompt,
@@ -132,8 +136,8 @@ def run(given: RunInput) -> RunColumns:
         ),
         router=router,
         stop_after_finished=given.stop.requests,
+        stop_after_tokens=given.stop.tokens,
     )
-    log = StepLog()
     cluster.ranks.extend(
         Rank(
             env,
@@ -145,6 +149,7 @@ def run(given: RunInput) -> RunColumns:
             queue=router.queue_for(index),
             log=log,
             on_finish=cluster.finished,
+            on_step=cluster.step_ended,
         )
         for index in range(given.ranks)
     )

@@ -1,0 +1,188 @@
+"""From a typed scenario to the objects of one run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specsim.acceptance.blocks import Blocks, lay_out
+from specsim.acceptance.trace import DenseTrace
+from specsim.cost.model import StepCost
+from specsim.engine.run import Batch, ClosedLoop, Poisson, RunInput, Stop
+from specsim.errors import InputError, UnsafeSchedulerError
+from specsim.registry import Config
+from specsim.scenario.locate import Locator
+from specsim.scenario.schema import (
+    PolicyConfig,
+    Scenario,
+    StopAtRequests,
+    StopAtSeconds,
+    StopAtTokens,
+)
+from specsim.workload.arrivals import BatchConfig, ClosedLoopConfig, PoissonConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One policy, built: everything of it that does not depend on the load.
+
+    Attributes:
+        name: the policy's name.
+        config: its config.
+        trace: the acceptance trace behind it.
+        blocks: the same, cut to the policy's gamma.
+        cost: what its steps cost.
+        lossless: whether its scheduler leaves the target distribution alone.
+        profiles: the files behind it.
+    """
+
+    name: str
+    config: PolicyConfig
+    trace: DenseTrace
+    blocks: Blocks
+    cost: StepCost
+    lossless: bool
+    profiles: tuple[Path, ...]
+
+    def labels(self) -> list[str]:
+        """Return the marks that must stand beside every number of this arm."""
+        marks = [] if self.lossless else ["unsafe"]
+        metadata = self.trace.metadata
+        if metadata.get("tilted"):
+            marks.append("tilted trace")
+        if metadata.get("status") in ("synthetic", "fitted"):
+            marks.append(f"{metadata['status']} acceptance")
+        if any(source.startswith("fitted") for source in self.cost.sources.values()) or (
+            self.cost.table.provenance.status == "fitted"
+        ):
+            marks.append("fitted cost")
+        return marks
+
+
+def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
+    """Build the policy `name` of `scenario`, whose file lies in `folder`.
+
+    Raises:
+        InputError: a profile is missing or wrong, gamma is larger than the trace's, a term of the
+            cost is missing, or the lengths leave nothing to decode.
+        UnsafeSchedulerError: the scheduler biases the output and the policy does not say so.
+    """
+    policy = scenario.policies[name]
+    where = f"policies.{name}"
+    scheduler = policy.scheduler.build()
+    if not scheduler.lossless and not policy.unsafe:
+        raise UnsafeSchedulerError(
+            f'{where}.scheduler: "{policy.scheduler.kind}" changes the distribution of the output '
+            "(it lets a token's own value decide whether it is verified); to study it all the "
+            f"same, say `{where}.unsafe: true`"
+        )
+    if scenario.workload.output_tokens.longest < 2:
+        raise InputError(
+            "workload.output_tokens: every request ends with its first token, which belongs to "
+            "the prefill, so there is nothing to decode; use lengths of 2 or more"
+        )
+    try:
+        trace, trace_files = _trace(
+            policy.acceptance or scenario.acceptance, scenario.seed, max(policy.gamma, 1), folder
+        )
+        blocks = lay_out(trace, gamma=policy.gamma, seed=scenario.seed)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    capacity = scenario.cluster.max_requests_per_rank
+    locate = _Recorder(Locator(folder))
+    cost = scenario.cost.build(
+        locate=locate,
+        max_requests=capacity,
+        max_tokens=capacity * (1 + policy.gamma),
+        draft="none" if policy.gamma == 0 else policy.draft,
+    )
+    return Arm(
+        name=name,
+        config=policy,
+        trace=trace,
+        blocks=blocks,
+        cost=cost,
+        lossless=scheduler.lossless,
+        profiles=(*trace_files, *locate.found),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorder:
+    """A locator that remembers what it found."""
+
+    locate: Locator
+    found: list[Path] = field(default_factory=list)
+
+    def __call__(self, group: str, name: str) -> Path:
+        path = self.locate(group, name)
+        self.found.append(path)
+        return path
+
+
+def _trace(
+    config: Config, seed: int, gamma: int, folder: Path
+) -> tuple[DenseTrace, tuple[Path, ...]]:
+    """Build an acceptance config; policies that share it share the trace."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    return _built(text, type(config), seed, gamma, folder)
+
+
+@lru_cache(maxsize=16)
+def _built(
+    text: str, kind: type[Any], seed: int, gamma: int, folder: Path
+) -> tuple[DenseTrace, tuple[Path, ...]]:
+    locate = _Recorder(Locator(folder))
+    trace = kind.model_validate_json(text).build(seed=seed, gamma=gamma, locate=locate)
+    return trace, tuple(locate.found)
+
+
+def run_input(scenario: Scenario, arm: Arm, *, concurrency: int | None) -> RunInput:
+    """Return what the engine needs to run `arm` under one load.
+
+    Args:
+        scenario: the scenario.
+        arm: the built policy.
+        concurrency: closed-loop users a rank; None for other arrivals.
+    """
+    workload, cluster = scenario.workload, scenario.cluster
+    return RunInput(
+        blocks=arm.blocks,
+        scheduler=arm.config.scheduler.build,
+        cost=arm.cost,
+        load=_load(workload.arrivals, cluster.ranks, concurrency),
+        prompt=workload.prompt_tokens,
+        output=workload.output_tokens,
+        domain_weights_D=arm.blocks.domain_shares(),
+        ranks=cluster.ranks,
+        capacity=cluster.max_requests_per_rank,
+        router=cluster.router,
+        seed=scenario.seed,
+        stop=_stop(scenario),
+    )
+
+
+def _load(arrivals: object, ranks: int, concurrency: int | None) -> ClosedLoop | Poisson | Batch:
+    match arrivals:
+        case ClosedLoopConfig(think_time_s=think_s):
+            assert concurrency is not None  # checked by the schema's rules
+            return ClosedLoop(users=concurrency * ranks, think_s=think_s)
+        case PoissonConfig(rate_per_s=rate):
+            return Poisson(rate)
+        case BatchConfig(num_requests=count):
+            return Batch(count)
+    raise AssertionError(f"unknown arrivals {arrivals!r}")
+
+
+def _stop(scenario: Scenario) -> Stop:
+    match scenario.stop:
+        case StopAtRequests(num_requests=count):
+            return Stop(requests=count)
+        case StopAtTokens(output_tokens=count):
+            return Stop(tokens=count)
+        case StopAtSeconds(simulated_s=seconds):
+            return Stop(seconds=seconds)
+    return Stop()  # all_done: the batch says when

@@ -1,0 +1,142 @@
+"""From finished points to the summary: the answer, the comparison and what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from specsim.report.pareto import Frontier, comparison, frontier
+from specsim.scenario.build import Arm
+from specsim.scenario.schema import FrontierQuestion, Scenario
+
+FEWEST_REQUESTS = 100
+"""Below so many finished requests a point's percentiles say little, and the summary warns."""
+
+_ANSWERED = ("budget_tokens", "rejected_share", "acceptance_length", "mean_running", "concurrency")
+
+
+class Point(Protocol):
+    """One finished policy under one load (`study.run.PointResult`)."""
+
+    @property
+    def policy(self) -> str:
+        """The policy's name."""
+        ...
+
+    @property
+    def concurrency(self) -> int | None:
+        """Closed-loop users a rank."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, float | None]:
+        """Metrics by name."""
+        ...
+
+
+def summary_of(
+    scenario: Scenario, arms: Mapping[str, Arm], points: Iterable[Point]
+) -> dict[str, Any]:
+    """Put together what `summary.json` holds.
+
+    Keys: `scenario`, `description`, `seed`, `question`, `policies` (for each its scheduler, gamma,
+    labels, cost sources, acceptance and `points`, one record of metrics a load), `warnings`; for a
+    frontier also `answer` (a record a policy and SLO) and `comparison`.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in scenario.policies}
+    for point in points:
+        rows[point.policy].append({"concurrency": point.concurrency, **point.metrics})
+    summary: dict[str, Any] = {
+        "scenario": scenario.name,
+        "description": scenario.description,
+        "seed": scenario.seed,
+        "question": scenario.question.model_dump(mode="json"),
+        "gpus_per_rank": scenario.cluster.gpus_per_rank,
+        "ranks": scenario.cluster.ranks,
+        "policies": {name: _policy(arms[name], rows[name]) for name in scenario.policies},
+        "warnings": _warnings(arms, rows),
+    }
+    if isinstance(scenario.question, FrontierQuestion):
+        question = scenario.question
+        lines = {name: frontier(name, rows[name]) for name in scenario.policies}
+        summary["answer"] = _answer(lines, question, scenario.cluster.gpus_per_rank)
+        summary["comparison"] = comparison(
+            lines, baseline=question.baseline, slos=question.slo_tok_s_user
+        )
+    return summary
+
+
+def _policy(arm: Arm, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    metadata = arm.trace.metadata
+    return {
+        "scheduler": arm.config.scheduler.model_dump(mode="json"),
+        "gamma": arm.config.gamma,
+        "labels": arm.labels(),
+        "lossless": arm.lossless,
+        "cost_table": arm.cost.table.name,
+        "cost_status": arm.cost.table.provenance.status,
+        "cost_sources": dict(arm.cost.sources),
+        "acceptance": {
+            key: metadata[key] for key in ("name", "status", "source", "tilted") if key in metadata
+        },
+        "points": list(points),
+    }
+
+
+def _answer(
+    lines: Mapping[str, Frontier], question: FrontierQuestion, gpus_per_rank: int
+) -> list[dict[str, Any]]:
+    """Cut every line at every SLO and read what holds there."""
+    records = []
+    for slo in question.slo_tok_s_user:
+        base = lines[question.baseline].throughput_at(slo).value
+        for name, line in lines.items():
+            cut = line.throughput_at(slo)
+            record: dict[str, Any] = {
+                "slo_tok_s_user": slo,
+                "policy": name,
+                "tok_s_gpu": cut.value,
+                "users_per_gpu": None if cut.value is None else cut.value / slo,
+                "ratio_to_baseline": None
+                if cut.value is None or base is None
+                else cut.value / base,
+                "reason": cut.reason,
+            }
+            record |= {metric: line.read(metric, cut) for metric in _ANSWERED}
+            records.append(record)
+    return records
+
+
+def _warnings(
+    arms: Mapping[str, Arm], rows: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[str]:
+    """Say what a reader of the numbers must know."""
+    found = []
+    for name, arm in arms.items():
+        if not arm.lossless:
+            found.append(f"{name}: this scheduler changes the distribution of the output (unsafe)")
+        if arm.trace.metadata.get("tilted"):
+            found.append(f"{name}: its trace was moved to another acceptance level (tilted)")
+        past = [
+            row["concurrency"]
+            for row in rows[name]
+            if (row.get("longest_forward_tokens") or 0) > arm.cost.extrapolated_from
+        ]
+        if past:
+            where = ", ".join(str(users) for users in past)
+            found.append(
+                f"{name}: forwards longer than the {arm.cost.extrapolated_from} tokens that table "
+                f"{arm.cost.table.name} was made from are extrapolated (at {where} users a rank)"
+            )
+        few = [
+            row["concurrency"]
+            for row in rows[name]
+            if (row.get("requests_finished") or 0) < FEWEST_REQUESTS
+        ]
+        if few:
+            where = ", ".join(str(users) for users in few)
+            found.append(
+                f"{name}: fewer than {FEWEST_REQUESTS} finished requests after the warm-up (at "
+                f"{where} users a rank): lengthen the run before trusting percentiles"
+            )
+    return found
