@@ -30,6 +30,12 @@ class ModelShape(Config):
         experts: routed experts a layer; 0 for a dense MLP.
         experts_per_token: routed experts that one token uses.
         shared_experts: experts that every token uses besides.
+        latent_kv: entries of one token's compressed cache in one layer (multi-head latent
+            attention); 0 for keys and values of each KV head.
+        kv_share: share of the context that an average layer keeps, below 1 where some layers see a
+            sliding window only.
+        projection_weights: weights of one layer's attention projections where they are factored;
+            0 for the plain ones.
     """
 
     layers: int = Field(ge=1)
@@ -42,9 +48,14 @@ class ModelShape(Config):
     experts: int = Field(default=0, ge=0)
     experts_per_token: int = Field(default=0, ge=0)
     shared_experts: int = Field(default=0, ge=0)
+    latent_kv: int = Field(default=0, ge=0)
+    kv_share: float = Field(default=1.0, gt=0, le=1)
+    projection_weights: int = Field(default=0, ge=0)
 
     def attention_weights(self) -> int:
         """Weights of one layer's attention projections."""
+        if self.projection_weights:
+            return self.projection_weights
         inner = (2 * self.heads + 2 * self.kv_heads) * self.head_dim
         return self.d_model * inner
 
@@ -75,13 +86,18 @@ class ModelShape(Config):
 
     def flops_per_token(self) -> float:
         """Multiply-adds times two of one token through the matrices, attention scores left out."""
+        return 2.0 * self.active_weights()
+
+    def active_weights(self) -> int:
+        """Weights that one token is multiplied with."""
         experts = self.experts_per_token + self.shared_experts if self.experts else 1
         layer = self.attention_weights() + experts * self.expert_weights()
-        return 2.0 * (self.layers * layer + self.d_model * self.vocab)
+        return self.layers * layer + self.d_model * self.vocab
 
-    def kv_per_token(self) -> int:
-        """KV-cache entries of one token over all layers (keys and values)."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+    def kv_per_token(self) -> float:
+        """KV-cache entries that one token's attention reads per token of context, all layers."""
+        entries = self.latent_kv or 2 * self.kv_heads * self.head_dim
+        return self.layers * entries * self.kv_share
 
     def shard(self, tensor_parallel: int) -> ModelShape:
         """The dimensions that one of `tensor_parallel` GPUs holds.
@@ -136,6 +152,68 @@ SHAPES: dict[str, ModelShape] = {
     "qwen3-8b": _dense(36, 4096, 32, 8, 128, 12288, 151936),
     "qwen3-14b": _dense(40, 5120, 40, 8, 128, 17408, 151936),
     "qwen3-32b": _dense(64, 5120, 64, 8, 128, 25600, 151936),
+    "deepseek-v3": ModelShape(
+        layers=61,
+        d_model=7168,
+        heads=128,
+        kv_heads=128,
+        head_dim=128,
+        ffn=2048,
+        vocab=129280,
+        experts=256,
+        experts_per_token=8,
+        shared_experts=1,
+        latent_kv=576,
+        projection_weights=187_000_000,
+    ),
+    "kimi-k2": ModelShape(
+        layers=61,
+        d_model=7168,
+        heads=64,
+        kv_heads=64,
+        head_dim=128,
+        ffn=2048,
+        vocab=163840,
+        experts=384,
+        experts_per_token=8,
+        shared_experts=1,
+        latent_kv=576,
+        projection_weights=101_000_000,
+    ),
+    "qwen3-235b-a22b": ModelShape(
+        layers=94,
+        d_model=4096,
+        heads=64,
+        kv_heads=4,
+        head_dim=128,
+        ffn=1536,
+        vocab=151936,
+        experts=128,
+        experts_per_token=8,
+    ),
+    "gpt-oss-120b": ModelShape(
+        layers=36,
+        d_model=2880,
+        heads=64,
+        kv_heads=8,
+        head_dim=64,
+        ffn=2880,
+        vocab=201088,
+        experts=128,
+        experts_per_token=4,
+        kv_share=0.5,
+    ),
+    "minimax-m2": ModelShape(
+        layers=62,
+        d_model=3072,
+        heads=48,
+        kv_heads=8,
+        head_dim=128,
+        ffn=1536,
+        vocab=200064,
+        experts=256,
+        experts_per_token=8,
+    ),
     # Not a public configuration: four layers of roughly V4-Flash's proportions, for timing alone.
     "v4-flash-slice": ModelShape(
         layers=4,
