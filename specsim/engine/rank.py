@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Protocol, TypeVar
@@ -15,7 +16,7 @@ from specsim.acceptance.blocks import Blocks
 from specsim.engine.clock import Order, after
 from specsim.engine.request import Request
 from specsim.engine.step import Slot, Total, commit, gather, remove_finished
-from specsim.errors import SchedulerFault
+from specsim.errors import SchedulerFault, SpecsimError
 from specsim.metrics.record import StepLog
 from specsim.schedulers.base import BatchView, History, Scheduler
 
@@ -187,8 +188,7 @@ class Rank:
             lagged_survival_RG=lagged_RG,
             history=history,
         )
-        verify_len_R = scheduler.plan(view)
-        check_plan(verify_len_R, view)
+        verify_len_R = checked_plan(scheduler, view)
         if "lagged" in reads:
             self._lagged_LRG[self._step % scheduler.lag, :count] = self._survival_RG[:count]
         charged = self._cost.charged_tokens(verify_len_R)
@@ -230,8 +230,8 @@ class Rank:
         done = np.flatnonzero(self._slots[Slot.LEFT, :count] == 0)
         rows = self._slots[:, done].T.copy()
         requests = [self._running[slot] for slot in done]
-        gone = set(done.tolist())
-        self._running = [r for slot, r in enumerate(self._running) if slot not in gone]
+        for slot in done[::-1]:
+            del self._running[slot]
         self.num_running = remove_finished(self._slots, count, self._lagged_LRG)
         for request, row in zip(requests, rows, strict=True):
             self._kv_tokens -= int(row[Slot.CONTEXT])
@@ -244,12 +244,23 @@ def _read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     return array
 
 
-def check_plan(verify_len_R: IntArray, view: BatchView) -> None:
-    """Check what a scheduler returned.
+def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
+    """Ask a scheduler for its plan and hold it to its contract.
 
     Raises:
-        SchedulerFault: not an integer array `[R]` with values in 0..gamma.
+        SchedulerFault: it raised, or returned something else than an int64 array `[R]` with values
+            in 0..gamma.
     """
+    try:
+        verify_len_R = scheduler.plan(view)
+    except SpecsimError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise SchedulerFault(
+            f"step {view.step}: {type(scheduler).__name__}.plan raised "
+            f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        ) from error
     if (
         not isinstance(verify_len_R, np.ndarray)
         or verify_len_R.shape != (view.num_requests,)
@@ -270,3 +281,4 @@ def check_plan(verify_len_R: IntArray, view: BatchView) -> None:
             f"step {view.step}, request {int(view.request_id_R[row])} (row {row}): verify length "
             f"{int(verify_len_R[row])} is outside 0..{view.gamma}"
         )
+    return verify_len_R

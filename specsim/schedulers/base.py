@@ -18,12 +18,14 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from specsim.errors import SchedulerFault
+
 Reads = Literal["live", "lagged", "history"]
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
 
 
-class UndeclaredReadError(AttributeError):
+class UndeclaredReadError(SchedulerFault):
     """A scheduler touched a part of the view that its `reads` does not declare."""
 
 

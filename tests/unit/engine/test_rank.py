@@ -78,3 +78,8 @@ def test_history_counts_only_what_was_verified() -> None:
 
     small_run(scheduler=Historian, cost=LinearCost())
     assert max(accepted for _, accepted in seen) > 0
+
+
+def test_a_scheduler_that_raises_is_named_with_its_line() -> None:
+    with pytest.raises(SchedulerFault, match=r"Returns\.plan raised ZeroDivisionError.*test_rank"):
+        small_run(scheduler=lambda: Returns(lambda v: 1 // 0))

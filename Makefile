@@ -1,0 +1,45 @@
+# make run       virtual environment, core install, the main job
+# make test      everything installed, the test suite (at most 10 minutes after installing)
+# make test-all  the long tests too
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Installing is silent about what is already there; set PIP_FLAGS= to see it all.
+PIP_FLAGS ?= -q --disable-pip-version-check
+JOBS ?= 2
+
+.PHONY: run test test-all lint types schema clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core.done: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e .
+	touch $@
+
+$(VENV)/dev.done: $(VENV)/core.done
+	$(BIN)/python -m pip install $(PIP_FLAGS) "torch==2.13.0"
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e ".[drafter,profiler,cluster,trace,dev]"
+	touch $@
+
+run: $(VENV)/core.done
+	$(BIN)/specsim run scenarios/flash_120tps.yaml
+
+test: $(VENV)/dev.done
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not cuda"
+
+test-all: $(VENV)/dev.done
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not cuda"
+
+lint: $(VENV)/dev.done
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/dev.done
+	$(BIN)/mypy specsim
+
+schema: $(VENV)/core.done
+	$(BIN)/specsim schema > scenarios/scenario.schema.json
+
+clean:
+	rm -rf $(VENV) build dist runs .mypy_cache .ruff_cache .hypothesis
