@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Protocol, TypeVar
@@ -16,9 +15,8 @@ from specsim.acceptance.blocks import Blocks
 from specsim.engine.clock import Order, after
 from specsim.engine.request import Request
 from specsim.engine.step import Slot, Total, commit, gather, remove_finished
-from specsim.errors import SchedulerFault, SpecsimError
 from specsim.metrics.record import StepLog
-from specsim.schedulers.base import BatchView, History, Scheduler
+from specsim.schedulers.base import BatchView, History, Scheduler, checked_plan
 
 IntArray = NDArray[np.int64]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -242,43 +240,3 @@ class Rank:
 def _read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     array.flags.writeable = False  # `array` is a fresh slice: only this view is locked
     return array
-
-
-def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
-    """Ask a scheduler for its plan and hold it to its contract.
-
-    Raises:
-        SchedulerFault: it raised, or returned something else than an int64 array `[R]` with values
-            in 0..gamma.
-    """
-    try:
-        verify_len_R = scheduler.plan(view)
-    except SpecsimError:
-        raise
-    except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise SchedulerFault(
-            f"step {view.step}: {type(scheduler).__name__}.plan raised "
-            f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        ) from error
-    if (
-        not isinstance(verify_len_R, np.ndarray)
-        or verify_len_R.shape != (view.num_requests,)
-        or verify_len_R.dtype != np.int64
-    ):
-        found = (
-            f"{verify_len_R.dtype} array of shape {verify_len_R.shape}"
-            if isinstance(verify_len_R, np.ndarray)
-            else type(verify_len_R).__name__
-        )
-        raise SchedulerFault(
-            f"step {view.step}: the scheduler returned {found}; an int64 array of shape "
-            f"({view.num_requests},) is needed, one verify length a request"
-        )
-    if view.num_requests and (verify_len_R.min() < 0 or verify_len_R.max() > view.gamma):
-        row = int(np.argmax((verify_len_R < 0) | (verify_len_R > view.gamma)))
-        raise SchedulerFault(
-            f"step {view.step}, request {int(view.request_id_R[row])} (row {row}): verify length "
-            f"{int(verify_len_R[row])} is outside 0..{view.gamma}"
-        )
-    return verify_len_R

@@ -11,6 +11,7 @@ reading a[r, k+1] is not.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -18,7 +19,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.errors import SchedulerFault
+from specsim.errors import SchedulerFault, SpecsimError
 
 Reads = Literal["live", "lagged", "history"]
 FloatArray = NDArray[np.floating[Any]]
@@ -170,6 +171,46 @@ class Scheduler(Protocol):
 
 SchedulerFactory = Callable[[], Scheduler]
 """Makes a fresh scheduler; each rank gets its own, so that no state is shared between ranks."""
+
+
+def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
+    """Ask a scheduler for its plan and hold it to its contract.
+
+    Raises:
+        SchedulerFault: it raised, or returned something else than an int64 array `[R]` with values
+            in 0..gamma.
+    """
+    try:
+        verify_len_R = scheduler.plan(view)
+    except SpecsimError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise SchedulerFault(
+            f"step {view.step}: {type(scheduler).__name__}.plan raised "
+            f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        ) from error
+    if (
+        not isinstance(verify_len_R, np.ndarray)
+        or verify_len_R.shape != (view.num_requests,)
+        or verify_len_R.dtype != np.int64
+    ):
+        found = (
+            f"{verify_len_R.dtype} array of shape {verify_len_R.shape}"
+            if isinstance(verify_len_R, np.ndarray)
+            else type(verify_len_R).__name__
+        )
+        raise SchedulerFault(
+            f"step {view.step}: the scheduler returned {found}; an int64 array of shape "
+            f"({view.num_requests},) is needed, one verify length a request"
+        )
+    if view.num_requests and (verify_len_R.min() < 0 or verify_len_R.max() > view.gamma):
+        row = int(np.argmax((verify_len_R < 0) | (verify_len_R > view.gamma)))
+        raise SchedulerFault(
+            f"step {view.step}, request {int(view.request_id_R[row])} (row {row}): verify length "
+            f"{int(verify_len_R[row])} is outside 0..{view.gamma}"
+        )
+    return verify_len_R
 
 
 class LaggedSurvival:
