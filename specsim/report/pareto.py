@@ -142,7 +142,7 @@ def comparison(
         One record a policy: `throughput_ratio_at_slo` is its throughput over the baseline's at
         that speed (a vertical cut), `speedup_at_equal_throughput` its speed over the SLO at the
         throughput that the baseline has at that SLO (a horizontal cut). Both are keyed by SLO;
-        None where a line does not get there, with the sentence why in `reasons`.
+        None where a line does not get there, with a sentence or two why in `reasons`.
     """
     base = frontiers[baseline]
     records = []
@@ -151,19 +151,19 @@ def comparison(
             continue
         ratio: dict[str, float | None] = {}
         speedup: dict[str, float | None] = {}
-        reasons: dict[str, str] = {}
+        reasons: dict[str, list[str]] = {}
         for slo in slos:
             key = f"{slo:g}"
             held = base.throughput_at(slo)
             own = line.throughput_at(slo)
             if held.value is None:
                 ratio[key] = speedup[key] = None
-                reasons[key] = held.reason
+                reasons[key] = [held.reason]
                 continue
             faster = line.speed_at(held.value)
             ratio[key] = None if own.value is None else own.value / held.value
             speedup[key] = None if faster.value is None else faster.value / slo
-            said = "; ".join(cut.reason for cut in (own, faster) if cut.reason)
+            said = [cut.reason for cut in (own, faster) if cut.reason]
             if said:
                 reasons[key] = said
         records.append(

@@ -1,0 +1,220 @@
+"""The answer on the terminal: one table, what to beware of, and where the rest lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_PLAIN_WIDTH = 120
+_ABSENT = "-"
+_EDGES = 4  # what rich's measure of a table does not count
+
+
+def print_answer(
+    summary: Mapping[str, Any], *, directory: Path, console: Console | None = None
+) -> None:
+    """Print the answer to a scenario's question.
+
+    Args:
+        summary: what the run gave (`study.answer.summary_of`).
+        directory: where the run is stored.
+        console: where to print; stdout if None.
+    """
+    if console is None:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=_PLAIN_WIDTH)
+    frontier = summary["question"]["kind"] == "frontier"
+    console.print(_fitting(frontier_table if frontier else point_table, summary, console))
+    if frontier:
+        for line in verdict(summary):
+            console.print(line, style="bold")
+    for line in _reasons(summary):
+        console.print(f"no value: {line}", markup=False)
+    for line in summary["warnings"]:
+        console.print(f"beware: {line}", markup=False)
+    console.print(f"stored in {directory}", markup=False, soft_wrap=True)
+
+
+def _fitting(
+    make: Callable[[Mapping[str, Any], int], Table], summary: Mapping[str, Any], console: Console
+) -> Table:
+    """Leave out columns from the right until the table fits: names and marks must stay whole."""
+    left_out = 0
+    while True:
+        table = make(summary, left_out)
+        # Wide enough that the measure is not cut to the console.
+        options = console.options.update(width=10_000)
+        needed = table.__rich_measure__(console, options).minimum + _EDGES
+        if needed <= console.width or len(table.columns) <= 2:
+            if left_out:
+                table.title = f"{table.title} ({left_out} columns left out, for want of width)"
+            return table
+        left_out += 1
+
+
+def frontier_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
+    """Make the table of a frontier question: what each policy holds at the headline SLO.
+
+    Args:
+        summary: what the run gave.
+        left_out: columns to leave out from the right.
+    """
+    question = summary["question"]
+    headline, baseline = question["headline_slo"], question["baseline"]
+    others = [slo for slo in question["slo_tok_s_user"] if slo != headline]
+    record = {(r["policy"], r["slo_tok_s_user"]): r for r in summary["answer"]}
+    speedup = {
+        r["candidate"]: r["speedup_at_equal_throughput"] for r in summary.get("comparison", ())
+    }
+    table = _table(
+        f"{summary['scenario']}: what each policy holds at {headline:g} tok/s/user",
+        _FRONTIER_CAPTION.format(baseline=baseline),
+        (
+            "output\ntok/s/GPU",
+            "users\nper GPU",
+            "verified\ntok/request",
+            "wasted",
+            f"x {baseline}",
+            "speed-up",
+            *(f"tok/s/GPU\nat {slo:g}" for slo in others),
+        ),
+        left_out,
+    )
+    best = _best(summary, headline)
+    for name, policy in summary["policies"].items():
+        at = record[name, headline]
+        cells = [
+            _number(at["tok_s_gpu"], ",.0f"),
+            _number(at["users_per_gpu"], ",.1f"),
+            _number(at["budget_tokens"], ".2f"),
+            _number(at["rejected_share"], ".1%"),
+            _number(at["ratio_to_baseline"], ".2f"),
+            _number(speedup.get(name, {}).get(f"{headline:g}"), ".2f"),
+            *(_number(record[name, slo]["tok_s_gpu"], ",.0f") for slo in others),
+        ]
+        shown = cells[: len(table.columns) - 1]
+        table.add_row(_marked(name, policy), *shown, style="bold" if name == best else None)
+    return table
+
+
+_TOKENS = (
+    "verified tok/request: tokens of a request in one target forward, its anchor included. "
+    "wasted: share of the tokens in target forwards that are rejected drafts. "
+)
+_FRONTIER_CAPTION = _TOKENS + (
+    "x {baseline}: throughput over that of {baseline} at this speed. speed-up: user speed over the "
+    "SLO at the throughput that {baseline} has there. Interpolated linearly between loads; 95 % "
+    "intervals of each load are in summary.json."
+)
+
+
+def point_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
+    """Make the table of a point question: every policy under the one load.
+
+    Args:
+        summary: what the run gave.
+        left_out: columns to leave out from the right.
+    """
+    rows = {name: (p["points"] or [{}])[0] for name, p in summary["policies"].items()}
+    batch = any(row.get("makespan_s") is not None for row in rows.values())
+    users = summary["question"]["concurrency"]
+    load = f"{users} users a rank" if users else "one batch" if batch else "open arrivals"
+    columns = [
+        ("output\ntok/s/GPU", "tok_s_gpu", ",.1f"),
+        ("output\ntok/s/user", "tok_s_user", ",.1f"),
+        ("running\nper rank", "mean_running", ".1f"),
+        ("verified\ntok/request", "budget_tokens", ".2f"),
+        ("wasted", "rejected_share", ".1%"),
+        ("TPOT ms\np50", "tpot_p50_s", "ms"),
+        ("TPOT ms\np99", "tpot_p99_s", "ms"),
+    ]
+    if batch:
+        columns.insert(0, ("makespan\ns", "makespan_s", ",.2f"))
+    columns = columns[: len(columns) - left_out]
+    titles = [title for title, _, _ in columns]
+    table = _table(f"{summary['scenario']}: {load}", _POINT_CAPTION, titles)
+    for name, policy in summary["policies"].items():
+        cells = [_number(rows[name].get(metric), form) for _, metric, form in columns]
+        table.add_row(_marked(name, policy), *cells)
+    return table
+
+
+_POINT_CAPTION = _TOKENS + (
+    "TPOT: (end to end - TTFT) / (output tokens - 1). 95 % intervals are in summary.json."
+)
+
+
+def _table(title: str, caption: str, columns: Sequence[str], left_out: int = 0) -> Table:
+    """Start a table with a row a policy and numbers in `columns` but the last `left_out`."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("policy", no_wrap=True)
+    for column in columns[: len(columns) - left_out]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _marked(name: str, policy: Mapping[str, Any]) -> Text:
+    """Write a policy's name with its marks under it, where no narrow terminal can lose them."""
+    return Text("\n  ".join([name, *policy["labels"]]))
+
+
+def verdict(summary: Mapping[str, Any]) -> list[str]:
+    """Say in a sentence which policy holds the most throughput at the headline SLO."""
+    slo, baseline = summary["question"]["headline_slo"], summary["question"]["baseline"]
+    best = _best(summary, slo)
+    if best is None:
+        return [f"No policy reaches {slo:g} tok/s/user under any of the loads asked."]
+    at = next(r for r in summary["answer"] if r["policy"] == best and r["slo_tok_s_user"] == slo)
+    ratio = at["ratio_to_baseline"]
+    if best == baseline:
+        against = "no other policy holds more"
+    elif ratio is None:
+        against = f"{baseline} has no value there"
+    else:
+        against = f"{ratio:.2f} times {baseline}"
+    return [
+        f"At {slo:g} tok/s/user {best} holds the most: {at['tok_s_gpu']:,.0f} tok/s/GPU with "
+        f"{at['users_per_gpu']:.1f} users a GPU, {against}."
+    ]
+
+
+def _best(summary: Mapping[str, Any], slo: float) -> str | None:
+    """Return the lossless policy with the most throughput at an SLO."""
+    held = [
+        (r["tok_s_gpu"], r["policy"])
+        for r in summary["answer"]
+        if r["slo_tok_s_user"] == slo
+        and r["tok_s_gpu"] is not None
+        and summary["policies"][r["policy"]]["lossless"]
+    ]
+    return max(held)[1] if held else None
+
+
+def _reasons(summary: Mapping[str, Any]) -> Sequence[str]:
+    """Say why a cell is empty, each reason once."""
+    said = [r["reason"] for r in summary.get("answer", ()) if r["reason"]]
+    for record in summary.get("comparison", ()):
+        for texts in record.get("reasons", {}).values():
+            said += texts
+    return list(dict.fromkeys(said))
+
+
+def _number(value: float | None, form: str) -> str:
+    if value is None:
+        return _ABSENT
+    return f"{value * 1e3:,.2f}" if form == "ms" else format(value, form)
