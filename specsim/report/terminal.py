@@ -13,7 +13,7 @@ from rich.text import Text
 
 _PLAIN_WIDTH = 120
 _ABSENT = "-"
-_EDGES = 4  # what rich's measure of a table does not count
+_WIDE = 1000
 
 
 def print_answer(
@@ -49,9 +49,8 @@ def _fitting(
     left_out = 0
     while True:
         table = make(summary, left_out)
-        # Wide enough that the measure is not cut to the console.
-        options = console.options.update(width=10_000)
-        needed = table.__rich_measure__(console, options).minimum + _EDGES
+        lines = console.render_lines(table, console.options.update(width=_WIDE), pad=False)
+        needed = max(sum(segment.cell_length for segment in line) for line in lines)
         if needed <= console.width or len(table.columns) <= 2:
             if left_out:
                 table.title = f"{table.title} ({left_out} columns left out, for want of width)"
