@@ -47,14 +47,19 @@ class Arm:
     lossless: bool
     profiles: tuple[Path, ...]
 
+    @property
+    def tilted(self) -> bool:
+        """Whether the acceptances were moved from where they were recorded."""
+        return bool(self.blocks.gamma and self.trace.metadata.get("tilted"))
+
     def labels(self) -> list[str]:
         """Return the marks that must stand beside every number of this arm."""
         marks = [] if self.lossless else ["unsafe"]
-        metadata = self.trace.metadata
-        if metadata.get("tilted"):
+        if self.tilted:
             marks.append("tilted trace")
-        if metadata.get("status") in ("synthetic", "fitted"):
-            marks.append(f"{metadata['status']} acceptance")
+        status = self.trace.metadata.get("status")
+        if self.blocks.gamma and status in ("synthetic", "fitted", "assumed"):
+            marks.append(f"{status} acceptance")
         if any(source.startswith("fitted") for source in self.cost.sources.values()) or (
             self.cost.table.provenance.status == "fitted"
         ):

@@ -77,7 +77,9 @@ def _policy(arm: Arm, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "cost_status": arm.cost.table.provenance.status,
         "cost_sources": dict(arm.cost.sources),
         "acceptance": {
-            key: metadata[key] for key in ("name", "status", "source", "tilted") if key in metadata
+            key: metadata[key]
+            for key in ("model", "calibration", "status", "source", "tilted")
+            if key in metadata
         },
         "points": list(points),
     }
@@ -115,7 +117,7 @@ def _warnings(
     for name, arm in arms.items():
         if not arm.lossless:
             found.append(f"{name}: this scheduler changes the distribution of the output (unsafe)")
-        if arm.trace.metadata.get("tilted"):
+        if arm.tilted:
             found.append(f"{name}: its trace was moved to another acceptance level (tilted)")
         past = [
             row["concurrency"]

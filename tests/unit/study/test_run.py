@@ -1,0 +1,126 @@
+"""Whole runs of a tiny scenario: same bytes whatever the processes, interrupts, bad policies."""
+
+from __future__ import annotations
+
+import pytest
+
+from specsim.acceptance.trace import save_trace
+from specsim.cost.table import Provenance, StepTable, curve, save_table
+from specsim.errors import ScenarioError
+from specsim.study.run import run_scenario
+from specsim.study.store import read_manifest, read_summary
+from tests.engine_world import random_trace
+
+SCENARIO = """
+name: tiny
+question:
+  kind: frontier
+  concurrency: [2, 4, 9]
+  slo_tok_s_user: [200, 250]
+  headline_slo: 250
+  baseline: plain
+seed: 3
+stop: {kind: requests, num_requests: 60}
+cluster: {gpus_per_rank: 2, max_requests_per_rank: 16}
+workload:
+  arrivals: {kind: closed_loop}
+  prompt_tokens: {kind: fixed, tokens: 10}
+  output_tokens: {kind: uniform, min: 2, max: 40}
+acceptance: {kind: trace, trace: t.npz}
+cost: {table: s.json, read: linear}
+policies:
+  plain: {scheduler: {kind: none}, gamma: 0}
+  fixed: {scheduler: {kind: fixed, k: 2}, gamma: 4}
+  topk: {scheduler: {kind: async_topk}, gamma: 4}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    save_trace(random_trace(), tmp_path / "t.npz")
+    table = StepTable(
+        name="s",
+        provenance=Provenance(status="synthetic", source="test", date="2026-01-01", licence="none"),
+        verify=curve([1, 8, 64], [0.004, 0.005, 0.02]),
+        includes=frozenset({"draft", "attention", "host"}),
+    )
+    save_table(table, tmp_path / "s.json")
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_the_same_bytes_whatever_the_number_of_processes(scenario, tmp_path) -> None:
+    one = run_scenario(str(scenario), out=tmp_path / "one", jobs=1)
+    two = run_scenario(str(scenario), out=tmp_path / "two", jobs=2)
+    assert one.directory.name == two.directory.name
+    for name in ("summary.json", "requests.parquet", "steps.parquet"):
+        assert (one.directory / name).read_bytes() == (two.directory / name).read_bytes(), name
+    assert {p.name for p in one.directory.iterdir()} == {
+        "manifest.json",
+        "summary.json",
+        "requests.parquet",
+        "steps.parquet",
+        "frontier.png",
+        "frontier.svg",
+    }
+
+
+def test_the_answer_is_cut_from_the_lines(scenario, tmp_path) -> None:
+    summary = run_scenario(str(scenario), out=tmp_path).summary
+    answer = {(a["policy"], a["slo_tok_s_user"]): a for a in summary["answer"]}
+    held = answer["topk", 250.0]
+    assert held["tok_s_gpu"] > answer["plain", 200.0]["tok_s_gpu"] > 0
+    assert held["users_per_gpu"] == pytest.approx(held["tok_s_gpu"] / 250)
+    assert answer["plain", 250.0]["tok_s_gpu"] is None
+    assert "never reaches 250" in answer["plain", 250.0]["reason"]
+    assert {c["candidate"] for c in summary["comparison"]} == {"fixed", "topk"}
+    assert summary["policies"]["topk"]["labels"] == []
+
+
+def test_a_change_by_set_changes_the_run_and_its_name(scenario, tmp_path) -> None:
+    first = run_scenario(str(scenario), out=tmp_path)
+    other = run_scenario(str(scenario), out=tmp_path, overrides=["seed=4"])
+    assert first.directory != other.directory
+    assert first.summary["answer"] != other.summary["answer"]
+
+
+def test_an_interrupt_leaves_an_incomplete_run_that_can_be_read(scenario, tmp_path) -> None:
+    def interrupt(done: int, total: int, what: str) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_scenario(str(scenario), out=tmp_path / "runs", progress=interrupt)
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert read_manifest(directory)["status"] == "incomplete"
+    assert read_manifest(directory)["points"] == {"done": 4, "of": 9}
+    assert read_summary(directory)["status"] == "incomplete"
+    done = run_scenario(str(scenario), out=tmp_path / "runs")
+    assert done.directory == directory
+    assert read_manifest(directory)["status"] == "complete"
+
+
+def test_every_bad_policy_is_named_at_its_place(scenario, tmp_path) -> None:
+    text = SCENARIO.replace("kind: none}, gamma: 0", "kind: fixed, k: 1}, gamma: 9")
+    text = text.replace("{kind: async_topk}, gamma: 4", "{kind: async_topk}, gamma: 7")
+    scenario.write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        run_scenario(str(scenario), out=tmp_path)
+    first, second = map(str, caught.value.problems)
+    assert "gamma 9 is larger than the trace's 4" in first
+    assert "policies.plain" in first
+    assert "tiny.yaml:19" in first
+    assert "gamma 7" in second
+
+
+def test_unsafe_schedulers_run_only_when_asked_and_are_marked(scenario, tmp_path) -> None:
+    unsafe = "{scheduler: {kind: global}, gamma: 4%s}"
+    base = SCENARIO.replace("{scheduler: {kind: async_topk}, gamma: 4}", "UNSAFE")
+    scenario.write_text(base.replace("UNSAFE", unsafe % ""))
+    with pytest.raises(ScenarioError, match="unsafe: true"):
+        run_scenario(str(scenario), out=tmp_path)
+    scenario.write_text(base.replace("UNSAFE", unsafe % ", unsafe: true"))
+    summary = run_scenario(str(scenario), out=tmp_path).summary
+    assert "unsafe" in summary["policies"]["topk"]["labels"]
+    assert any("unsafe" in warning for warning in summary["warnings"])
