@@ -16,7 +16,14 @@ from specsim.engine.clock import Order, after
 from specsim.engine.request import Request
 from specsim.engine.step import Slot, Total, commit, gather, remove_finished
 from specsim.metrics.record import StepLog
-from specsim.schedulers.base import BatchView, History, Scheduler, checked_plan
+from specsim.schedulers.base import (
+    BatchView,
+    History,
+    Learner,
+    Scheduler,
+    StepOutcome,
+    checked_plan,
+)
 
 IntArray = NDArray[np.int64]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -83,6 +90,8 @@ class Rank:
         self._idle: simpy.Event | None = None
         gamma = blocks.gamma
         self._totals = np.zeros(len(Total), dtype=np.int64)
+        self._accepted_R = np.zeros(capacity, dtype=np.int64)
+        self._learner = scheduler if isinstance(scheduler, Learner) else None
         self._survival_RG = np.ones((capacity, gamma), dtype=np.float32)
         self._confidence_RG = np.ones((capacity, gamma), dtype=np.float32)
         # Ring of the last `lag` steps' survivals; a row moves with its request.
@@ -204,6 +213,7 @@ class Rank:
             blocks.first_row_S,
             blocks.end_row_S,
             blocks.next_sequence_S,
+            self._accepted_R,
             totals,
         )
         accepted, emitted, finished = totals.tolist()
@@ -220,6 +230,16 @@ class Rank:
             waiting=len(self.queue),
             kv_tokens=self._kv_tokens,
         )
+        if self._learner is not None:
+            self._learner.observe(
+                StepOutcome(
+                    step=self._step - 1,
+                    request_id_R=self._slots[Slot.ID, :count].copy(),
+                    verify_len_R=verify_len_R,
+                    num_accepted_R=self._accepted_R[:count].copy(),
+                    duration_s=duration_s,
+                )
+            )
         if finished:
             self._finish(count)
         self._on_step()

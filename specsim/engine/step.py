@@ -63,9 +63,10 @@ def commit(
     first_row_S: Any,
     end_row_S: Any,
     next_sequence_S: Any,
+    accepted_R: Any,
     totals: Any,
 ) -> None:
-    """Accept, emit and move on every running request, in place; fill `totals`.
+    """Accept, emit and move on every running request, in place; fill `accepted_R` and `totals`.
 
     A step commits `min(verify_len, accepted of the block) + 1` tokens of a request and moves it as
     many rows on; tokens past its end were verified and are not emitted. Finished requests keep
@@ -77,6 +78,7 @@ def commit(
     for r in range(num_requests):
         row = slots[_ROW, r]
         accepted = min(verify_len_R[r], np.int64(num_accepted_N[row]))
+        accepted_R[r] = accepted
         emitted = min(accepted + 1, slots[_LEFT, r])
         slots[_LEFT, r] -= emitted
         slots[_CONTEXT, r] += emitted
@@ -105,11 +107,14 @@ def commit_twin(
     num_requests: int,
     verify_len_R: IntArray,
     blocks: Blocks,
+    accepted_R: IntArray,
     totals: IntArray,
 ) -> None:
     """Do what `commit` does, in plain numpy."""
     batch = slots[:, :num_requests]
-    accepted_R = np.minimum(verify_len_R, blocks.num_accepted_N[batch[Slot.ROW]].astype(np.int64))
+    recorded_R = blocks.num_accepted_N[batch[Slot.ROW]].astype(np.int64)
+    accepted_R[:num_requests] = np.minimum(verify_len_R, recorded_R)
+    accepted_R = accepted_R[:num_requests]
     emitted_R = np.minimum(accepted_R + 1, batch[Slot.LEFT])
     batch[Slot.LEFT] -= emitted_R
     batch[Slot.CONTEXT] += emitted_R

@@ -169,6 +169,34 @@ class Scheduler(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What one verified step showed, for schedulers that learn; of verified drafts only.
+
+    Attributes:
+        step: index of the step on this rank.
+        request_id_R: the batch of the step, int64 `[R]`.
+        verify_len_R: drafts verified of each, int64 `[R]`.
+        num_accepted_R: drafts accepted of those, int64 `[R]`.
+        duration_s: how long the step took, seconds.
+    """
+
+    step: int
+    request_id_R: IntArray
+    verify_len_R: IntArray
+    num_accepted_R: IntArray
+    duration_s: float
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A scheduler that is told what its steps showed. It needs `history` among its `reads`."""
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Take note of one finished step; called once a step, before the next `plan`."""
+        ...
+
+
 SchedulerFactory = Callable[[], Scheduler]
 """Makes a fresh scheduler; each rank gets its own, so that no state is shared between ranks."""
 

@@ -83,3 +83,24 @@ def test_history_counts_only_what_was_verified() -> None:
 def test_a_scheduler_that_raises_is_named_with_its_line() -> None:
     with pytest.raises(SchedulerFault, match=r"Returns\.plan raised ZeroDivisionError.*test_rank"):
         small_run(scheduler=lambda: Returns(lambda v: 1 // 0))
+
+
+def test_a_learner_sees_each_step_once_and_only_what_was_verified() -> None:
+    made = []
+
+    class Learning(Returns):
+        reads = frozenset({"history"})
+
+        def __init__(self) -> None:
+            super().__init__(lambda v: np.full(v.num_requests, 1, dtype=np.int64))
+            self.outcomes = []
+            made.append(self)
+
+        def observe(self, outcome) -> None:
+            self.outcomes.append(outcome)
+
+    steps = small_run(scheduler=Learning).steps
+    outcomes = made[0].outcomes
+    assert [outcome.step for outcome in outcomes] == list(range(len(steps["end_s"])))
+    assert [outcome.num_accepted_R.sum() for outcome in outcomes] == steps["accepted"].tolist()
+    assert max(outcome.num_accepted_R.max() for outcome in outcomes) == 1

@@ -31,6 +31,7 @@ def test_commit_equals_its_twin(gamma: int, count: int) -> None:
         twin = slots.copy()
         verify_len_R = rng.integers(0, gamma + 1, count)
         totals, twin_totals = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
+        accepted_R, twin_accepted_R = np.zeros((2, count + 3), dtype=np.int64)
         commit(
             slots,
             count,
@@ -39,9 +40,11 @@ def test_commit_equals_its_twin(gamma: int, count: int) -> None:
             blocks.first_row_S,
             blocks.end_row_S,
             blocks.next_sequence_S,
+            accepted_R,
             totals,
         )
-        commit_twin(twin, count, verify_len_R, blocks, twin_totals)
+        commit_twin(twin, count, verify_len_R, blocks, twin_accepted_R, twin_totals)
+        np.testing.assert_array_equal(accepted_R, twin_accepted_R)
         np.testing.assert_array_equal(slots, twin)
         np.testing.assert_array_equal(totals, twin_totals)
         assert totals[Total.EMITTED] <= totals[Total.ACCEPTED] + count
@@ -58,7 +61,14 @@ def test_a_row_past_its_sequence_goes_on_in_the_same_domain() -> None:
         slots = np.zeros((len(Slot), 1), dtype=np.int64)
         slots[Slot.SEQUENCE], slots[Slot.LEFT] = sequence, 100
         slots[Slot.ROW] = blocks.end_row_S[sequence] - 1
-        commit_twin(slots, 1, np.array([0]), blocks, np.zeros(3, dtype=np.int64))
+        commit_twin(
+            slots,
+            1,
+            np.array([0]),
+            blocks,
+            np.zeros(1, dtype=np.int64),
+            np.zeros(3, dtype=np.int64),
+        )
         assert slots[Slot.SEQUENCE, 0] == following
         assert slots[Slot.ROW, 0] == blocks.first_row_S[following]
 
