@@ -3,10 +3,12 @@
 p = target law, q = draft law. `c[r, k]` is the confidence that draft k of request r is accepted
 given that drafts 1..k-1 were; `a[r, k] = c[r, 1] * .. * c[r, k]` is its survival.
 
-The law of the land (ARCHITECTURE decision 2): whether draft x[r, k] is admitted may depend on
-x[r, <k], on other requests, on load and on the past, never on x[r, k] or anything computed from it.
-`c[r, k]` is a function of x[r, <k], so reading *up to* a[r, k] to admit x[r, k] is allowed, and
-reading a[r, k+1] is not.
+The law of the land (ARCHITECTURE decision 2, sharpened in docs/decisions/0003): the event that a
+plan is l may depend on load, on the past, and on the drafts that l itself admits (of all requests
+together), never on a draft that it leaves out and never on what follows. `c[r, k]` is a function of
+x[r, <k], so reading *up to* a[r, k] to admit x[r, k] is allowed, and reading a[r, k+1] is not.
+Reading another request's unverified drafts leaves each output's own law alone and still correlates
+the two outputs.
 """
 
 from __future__ import annotations
