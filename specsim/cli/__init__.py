@@ -21,7 +21,8 @@ VERBS: tuple[tuple[str, str, str], ...] = (
         "specsim.cli.check:check",
         "Say everything that is wrong with a scenario; run nothing.",
     ),
-    ("list", "specsim.cli.list:list_", "List shipped scenarios, profiles, or schedulers."),
+    ("list", "specsim.cli.listing:listing", "List shipped scenarios, profiles, or schedulers."),
+    ("sweep", "specsim.cli.sweep:sweep", "Run every point of a study; go on where it was killed."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
     ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),
     ("lossless", "specsim.cli.lossless:app", "Prove or refute that a scheduler is lossless."),
@@ -39,6 +40,7 @@ _EXTRAS = {
     "distributed": "cluster",
     "dask": "cluster",
     "perfetto": "trace",
+    "optuna": "tune",
 }
 
 

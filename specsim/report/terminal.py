@@ -53,7 +53,8 @@ def _fitting(
         needed = max(sum(segment.cell_length for segment in line) for line in lines)
         if needed <= console.width or len(table.columns) <= 2:
             if left_out:
-                table.title = f"{table.title} ({left_out} columns left out, for want of width)"
+                columns = "column" if left_out == 1 else "columns"
+                table.title = f"{table.title} ({left_out} {columns} left out, for want of width)"
             return table
         left_out += 1
 

@@ -9,6 +9,7 @@ from specsim.errors import Problem, ScenarioError, SpecsimError
 from specsim.scenario.build import Arm, build_arm
 from specsim.scenario.load import LoadedScenario
 from specsim.scenario.locate import locator
+from specsim.scenario.schema import AcceptanceConfig, PolicyConfig
 from specsim.scenario.source import Keys
 
 _PATH = re.compile(r"^([a-z_]+(?:\.[\w+-]+)*): ")
@@ -27,28 +28,45 @@ def build_arms(loaded: LoadedScenario) -> dict[str, Arm]:
     arms: dict[str, Arm] = {}
     found: dict[tuple[str, str], Problem] = {}
 
-    def keep(error: SpecsimError, keys: Keys) -> None:
+    def keep(error: SpecsimError, *keys: str) -> None:
         for problem in _problems(loaded, error, keys):
             found.setdefault((problem.where, problem.message), problem)
 
     # The table first and once: it is the same for every policy.
-    table_error = False
+    table_text = ""
     try:
         load_table(locator(folder)("steps", scenario.cost.table))
     except SpecsimError as error:
-        table_error = True
-        keep(error, ("cost", "table"))
-    for name in scenario.policies:
+        table_text = str(error)
+        keep(error, "cost", "table")
+    for name, policy in scenario.policies.items():
         try:
             arms[name] = build_arm(scenario, name, folder=folder)
-        except ScenarioError as error:
-            keep(error, ("cost", "table"))
         except SpecsimError as error:
-            if not (table_error and scenario.cost.table in str(error)):
-                keep(error, ("policies", name))
+            acceptance = _acceptance_error(policy.acceptance or scenario.acceptance, loaded, policy)
+            if acceptance is not None:
+                own = ("policies", name) if policy.acceptance else ()
+                keep(acceptance, *own, "acceptance")
+            elif str(error) != table_text:
+                keep(error, "policies", name)
     if found:
         raise ScenarioError(list(found.values()))
     return arms
+
+
+def _acceptance_error(
+    config: AcceptanceConfig, loaded: LoadedScenario, policy: PolicyConfig
+) -> SpecsimError | None:
+    """Say whether it is the acceptance that a policy cannot be built with."""
+    try:
+        config.build(
+            seed=loaded.scenario.seed,
+            gamma=max(policy.gamma, 1),
+            locate=locator(loaded.path.parent),
+        )
+    except SpecsimError as error:
+        return error
+    return None
 
 
 def _problems(loaded: LoadedScenario, error: SpecsimError, keys: Keys) -> list[Problem]:
@@ -59,8 +77,8 @@ def _problems(loaded: LoadedScenario, error: SpecsimError, keys: Keys) -> list[P
     path = _PATH.match(text)
     if path:
         named: Keys = tuple(path.group(1).split("."))
-        if named[0] in loaded.scenario.__class__.model_fields:
+        if named[0] in type(loaded.scenario).model_fields:
             keys, text = named, text[path.end() :]
-    if len(keys) == 2 and keys[0] == "policies" and "gamma" in text:
+    if keys[0] == "policies" and text.startswith("gamma "):
         keys = (*keys, "gamma")
     return [loaded.problem(keys, text)]

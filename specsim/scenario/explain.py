@@ -232,14 +232,21 @@ def _needed(kind: str, context: dict[str, Any], place: _Place, said: str) -> tup
         "greater_than_equal": ("ge", "must be at least"),
         "less_than": ("lt", "must be less than"),
         "less_than_equal": ("le", "must be at most"),
-        "too_short": ("min_length", "the fewest entries are"),
-        "too_long": ("max_length", "the most entries are"),
-        "string_too_short": ("min_length", "the fewest characters are"),
-        "string_too_long": ("max_length", "the most characters are"),
     }
     if kind in bounds:
         name, text = bounds[kind]
-        return f"{text} {context[name]}", ""
+        limit = context[name]
+        return f"{text} {limit:g}" if isinstance(limit, float) else f"{text} {limit}", ""
+    sizes = {
+        "too_short": ("at least", "min_length", "entry", "entries"),
+        "too_long": ("at most", "max_length", "entry", "entries"),
+        "string_too_short": ("at least", "min_length", "character", "characters"),
+        "string_too_long": ("at most", "max_length", "character", "characters"),
+    }
+    if kind in sizes:
+        side, name, one, many = sizes[kind]
+        count = context[name]
+        return f"{side} {count} {one if count == 1 else many} must be there", ""
     return said.removeprefix("Value error, "), ""
 
 

@@ -62,11 +62,11 @@ class Locator:
         close = nearest(name, known) or nearest(
             name.rsplit("/", 1)[-1], {n.rsplit("/", 1)[-1] for n in known}
         )
-        listed = ", ".join(sorted(known)[:12]) + (", .." if len(known) > 12 else "")
+        listed = "" if close else f"; there are {_some(sorted(known))}"
         looked = ", ".join(str(folder) for folder in (self.beside, *self._folders(group)))
         raise InputError(
-            f'no {noun} "{name}"{"; " + close if close else ""}; there are: {listed or "none"}; '
-            f"looked in {looked}"
+            f'no {noun} "{name}"{"; " + close if close else ""}{listed} (`specsim list profiles` '
+            f"names all; looked in {looked})"
         )
 
     def names(self, group: str) -> list[tuple[str, Path]]:
@@ -126,6 +126,10 @@ def scenario_names() -> list[tuple[str, Path]]:
         for path in sorted(folder.glob("*.y*ml")) if folder.is_dir() else ():
             found[path.stem] = path
     return sorted(found.items())
+
+
+def _some(names: list[str]) -> str:
+    return (", ".join(names[:6]) or "none") + (", .." if len(names) > 6 else "")
 
 
 def _too_long(path: Path) -> bool:

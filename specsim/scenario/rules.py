@@ -56,7 +56,12 @@ def _choices(question: Any, policies: Any) -> Iterator[Breach]:
             f'is "{baseline}", which is no policy; legal are {", ".join(policies)}',
             nearest(baseline, policies),
         )
-    if isinstance(slos, list) and isinstance(headline, int | float) and headline not in slos:
+    if (
+        isinstance(slos, list)
+        and slos
+        and isinstance(headline, int | float)
+        and headline not in slos
+    ):
         yield Breach(
             ("question", "headline_slo"),
             f"is {show(headline)}, which is not among slo_tok_s_user; legal are "
@@ -143,6 +148,13 @@ def _policy(name: str, policy: PolicyConfig) -> Iterator[Breach]:
         lossless = scheduler.build().lossless
     except InputError as error:
         yield Breach((*keys, "scheduler"), str(error))
+        return
+    except Exception as error:
+        if not isinstance(scheduler, UserConfig):
+            raise
+        # The user's own code: whatever it raises is the user's to put right.
+        message = f'"{scheduler.kind}" fails when it is made: {type(error).__name__}: {error}'
+        yield Breach((*keys, "scheduler"), message)
         return
     if not lossless and not policy.unsafe:
         yield Breach(

@@ -138,7 +138,7 @@ def show(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}..."'
     if isinstance(value, dict):
-        return "a mapping of " + (", ".join(map(str, list(value)[:6])) or "nothing")
+        return "a mapping of " + ", ".join(map(str, list(value)[:6])) if value else "{}"
     if isinstance(value, list):
         return f"a list of {len(value)}" if len(value) > 6 else f"[{', '.join(map(show, value))}]"
     text = str(value)
@@ -191,7 +191,8 @@ def parse(text: str, *, label: str) -> Source:
         node = loader.compose(text)
     except MaxDepthExceededError as error:
         message = f"is nested more than {MAX_DEPTH} deep"
-        raise _error(f"{label}:{error.problem_mark.line + 1}", "", message) from error
+        mark = error.problem_mark
+        raise _error(f"{label}:{mark.line + 1}:{mark.column + 1}", "", message) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = f"{label}:{mark.line + 1}:{mark.column + 1}" if mark else label
@@ -285,6 +286,9 @@ class _Builder:
             mark = key_node.start_mark
             own[key] = self._value(value_node, (*keys, key))
             self.source._key_position[(*keys, key)] = (mark.line + 1, mark.column + 1)
+            if own[key] is None and value_node.value == "":
+                # Nothing stands there, and the parser says it stands on the next line.
+                self.source._position[(*keys, key)] = (mark.line + 1, mark.column + 1)
         return own | {key: value for key, value in merged.items() if key not in own}
 
     def _merge(self, node: Node, keys: Keys, into: dict[str, Any]) -> None:

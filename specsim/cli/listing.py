@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 
-def list_(what: Literal["scenarios", "profiles", "schedulers"], /) -> int:
+def listing(what: Literal["scenarios", "profiles", "schedulers"], /) -> int:
     """List shipped scenarios, profiles, or schedulers.
 
     Parameters
