@@ -38,7 +38,7 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=6)]
 
-_QUANTILES = 129
+_NODES = 48
 _LOGIT_LIMIT = 30.0
 
 
@@ -63,6 +63,12 @@ class Heterogeneity:
         return self.noise_sd * normal
 
 
+def normal_nodes() -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights that integrate over a standard normal (Gauss-Hermite)."""
+    node_Q, weight_Q = np.polynomial.hermite_e.hermegauss(_NODES)
+    return node_Q, weight_Q / weight_Q.sum()
+
+
 def normal_quantiles(count: int) -> FloatArray:
     """Return `count` equally likely standard normals, their mid quantiles, increasing."""
     return np.asarray(ndtri((np.arange(count) + 0.5) / count), dtype=np.float64)
@@ -80,38 +86,37 @@ def solve_means(conditional_G: FloatArray, spread: Heterogeneity) -> FloatArray:
         conditional_G: wanted conditional acceptance at positions 1..G, each in (0, 1).
         spread: how requests and drafts differ.
     """
-    request_Z = spread.difficulty_sd * normal_quantiles(_QUANTILES)
-    token_E = spread.of_tokens(normal_quantiles(_QUANTILES))
-    logit_ZE = request_Z[:, None] + token_E
-    weight_Z = np.full(_QUANTILES, 1 / _QUANTILES)
+    normal_Q, share_Q = normal_nodes()
+    logit_ZE = spread.difficulty_sd * normal_Q[:, None] + spread.of_tokens(normal_Q)
+    weight_Z = share_Q
     mean_G = np.log(conditional_G / (1 - conditional_G))
     for _ in range(60):
-        survival_Z = np.ones(_QUANTILES)
-        length_Z = np.ones(_QUANTILES)
+        survival_Z = np.ones(len(normal_Q))
+        length_Z = np.ones(len(normal_Q))
         before_G = mean_G.copy()
         for k, wanted in enumerate(conditional_G):
             reach_Z = weight_Z * survival_Z
-            reach_Z /= reach_Z.sum()
-            mean_G[k] = _solve_one(float(wanted), logit_ZE, reach_Z, float(mean_G[k]))
-            survival_Z = survival_Z * sigmoid(mean_G[k] + logit_ZE).mean(axis=1)
+            reach_ZE = np.outer(reach_Z / reach_Z.sum(), share_Q)
+            mean_G[k] = _solve_one(float(wanted), logit_ZE, reach_ZE, float(mean_G[k]))
+            survival_Z = survival_Z * (sigmoid(mean_G[k] + logit_ZE) @ share_Q)
             length_Z += survival_Z
-        weight_Z = 1 / length_Z
+        weight_Z = share_Q / length_Z
         weight_Z /= weight_Z.sum()
         if np.abs(mean_G - before_G).max() < 1e-9:
             break
     return mean_G
 
 
-def _solve_one(wanted: float, logit_ZE: FloatArray, reach_Z: FloatArray, guess: float) -> float:
+def _solve_one(wanted: float, logit_ZE: FloatArray, reach_ZE: FloatArray, guess: float) -> float:
     """Find m with E[sigmoid(m + logit)] = wanted, by Newton within a bracket."""
     low, high, m = -60.0, 60.0, guess
     for _ in range(100):
         p_ZE = sigmoid(m + logit_ZE)
-        found = float(reach_Z @ p_ZE.mean(axis=1))
+        found = float((reach_ZE * p_ZE).sum())
         if abs(found - wanted) < 1e-12:
             break
         low, high = (m, high) if found < wanted else (low, m)
-        slope = float(reach_Z @ (p_ZE * (1 - p_ZE)).mean(axis=1))
+        slope = float((reach_ZE * p_ZE * (1 - p_ZE)).sum())
         step = m + (wanted - found) / max(slope, 1e-12)
         m = step if low < step < high else (low + high) / 2
     return m
@@ -206,7 +211,9 @@ def _fill(
     gamma = confidence_NG.shape[1]
     anchors = len(accepted_N) // sequences
     spread = Heterogeneity(preset.difficulty_sd, preset.noise_sd, preset.skew)
-    mean_G = solve_means(preset.conditional_at(domain, gamma), spread)
+    # Solved for the whole block of the figure, whatever part of it is drawn here.
+    block = max(gamma, len(preset.conditional[domain]))
+    mean_G = solve_means(preset.conditional_at(domain, block), spread)[:gamma]
     name = f"acceptance/parametric/{domain}"
     order_S = stream(seed, f"{name}/difficulty").permutation(sequences)
     request_N = np.repeat(
