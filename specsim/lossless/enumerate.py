@@ -22,7 +22,7 @@ from fractions import Fraction
 
 from specsim.errors import InputError
 from specsim.lossless.peek import Outcome, Peek, find_peek
-from specsim.lossless.probe import Memory, Planner, ViewRecord
+from specsim.lossless.probe import Memory, Planner, Seen, ViewRecord
 from specsim.lossless.rejection import ONE, TOKEN_RULE, ZERO, CommitLaw, Rule, Tokens
 from specsim.lossless.worlds import Request, World
 from specsim.schedulers.base import LaggedSurvival, SchedulerFactory
@@ -112,7 +112,7 @@ _Past = tuple[tuple[tuple[int, ...], tuple[tuple[float, ...], ...]], ...]
 class _State:
     rows: tuple[_Row, ...]
     past: _Past = ()
-    path: tuple[ViewRecord, ...] = ()
+    path: tuple[Seen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +308,7 @@ class _Run:
             self.peek = find_peek(world, step, ids, plans, confidences)
         for group, share in groups.items():
             past = (*state.past, (ids, group.survivals))[-lag:] if lag else ()
-            path = (*state.path, group.record) if group.record else ()
-            yield from self._commit(state, active, group, share, past, path, step)
+            yield from self._commit(state, active, group, share, past, step)
 
     def _commit(
         self,
@@ -318,7 +317,6 @@ class _Run:
         group: _Group,
         mass: Fraction,
         past: _Past,
-        path: tuple[ViewRecord, ...],
         step: int,
     ) -> Iterator[tuple[_State, Fraction]]:
         """Yield the states after verification of a group's admitted drafts."""
@@ -341,6 +339,10 @@ class _Run:
             for index, length, (run, run_mass) in zip(active, group.lengths, joint, strict=True):
                 share *= run_mass
                 rows[index] = self._advance(index, rows[index], run, length)
+            path: tuple[Seen, ...] = ()
+            if group.record:
+                accepted = tuple(len(run) - 1 for run, _ in joint) if self.planner.learns else None
+                path = (*state.path, Seen(group.record, group.lengths, accepted))
             yield _State(tuple(rows), past, path), share
 
     def _commit_law(self, index: int, tail: Tokens, drafts: Tokens) -> CommitLaw:

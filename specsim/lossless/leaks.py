@@ -223,14 +223,15 @@ def normalised(masses: Sequence[Fraction]) -> Law:
     return tuple(mass / total for mass in masses)
 
 
-BFLOAT16_DRAFT = (0.50293, 0.25098, 0.12598, 0.12011)
-BFLOAT16_TARGET = ("3/10", "3/10", "1/4", "3/20")
+BFLOAT16_DRAFT = (0.5019, 0.2511, 0.1256, 0.1214)
+BFLOAT16_TARGET = ("1/2", "1/4", "3/20", "1/10")
 
 
 def bfloat16() -> World:
     """Return drafts drawn from q rounded to bfloat16 and accepted with q in float32.
 
-    Sampling normalises the rounded weights, as a categorical sampler does.
+    Sampling normalises the rounded weights, as a categorical sampler does. The masses lie close to
+    the middle between two bfloat16 numbers, so that this is near the worst that rounding can do.
     """
     exact = np.asarray(BFLOAT16_DRAFT, dtype=np.float32)
     rounded = [float(value) for value in to_bfloat16(exact)]

@@ -24,9 +24,11 @@ from specsim.schedulers.base import (
     History,
     IntArray,
     LaggedSurvival,
+    Learner,
     Scheduler,
     SchedulerFactory,
-    UndeclaredReadError,
+    StepOutcome,
+    checked_plan,
 )
 
 Rows = tuple[Outcome, ...]
@@ -45,6 +47,15 @@ class ViewRecord:
     confidence: Rows | None
     lagged: Rows | None
     history: tuple[tuple[int, int, int], ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """One finished step of a path: what was seen, and what a learner was then told."""
+
+    record: ViewRecord
+    lengths: tuple[int, ...]
+    accepted: tuple[int, ...] | None = None
 
 
 def frozen_array(values: Any, dtype: type[Any]) -> Any:
@@ -98,56 +109,19 @@ def _names(slots: Any) -> tuple[str, ...]:
     return tuple(name for name in found if name not in {"__dict__", "__weakref__"})
 
 
-def checked_lengths(plan: Any, view: BatchView) -> IntArray:
-    """Return the plan as int64 `[R]`.
-
-    Raises:
-        SchedulerFault: not an integer array, of the wrong shape, or a length outside 0..gamma.
-    """
-    if not isinstance(plan, np.ndarray):
-        raise SchedulerFault(
-            f"step {view.step}: plan returned {type(plan).__name__} {plan!r:.80}, an int64 array "
-            f"[R] with R = {view.num_requests} is due"
-        )
-    if plan.dtype.kind not in "iu":
-        first = f" (request {int(view.request_id_R[0])}: {plan.flat[0]!r})" if plan.size else ""
-        raise SchedulerFault(
-            f"step {view.step}: plan returned {plan.dtype}{first}, verify_len_R must be int64: "
-            "use .astype(np.int64) or sum(dtype=np.int64)"
-        )
-    if plan.shape != (view.num_requests,):
-        raise SchedulerFault(
-            f"step {view.step}: plan returned shape {plan.shape} for requests "
-            f"{view.request_id_R.tolist()}, ({view.num_requests},) is due"
-        )
-    for row in np.flatnonzero((plan < 0) | (plan > view.gamma)):
-        raise SchedulerFault(
-            f"step {view.step}, request {int(view.request_id_R[row])}: verify_len "
-            f"{int(plan[row])} is outside 0..{view.gamma}"
-        )
-    lengths_R: IntArray = plan.astype(np.int64)
-    return lengths_R
-
-
 def ask(scheduler: Scheduler, view: BatchView) -> IntArray:
-    """Return a checked plan.
+    """Return a plan that keeps the contract.
 
     Raises:
         SchedulerFault: the scheduler raised, wrote to the view or returned something illegal.
     """
     try:
-        plan = scheduler.plan(view)
-    except UndeclaredReadError as error:
-        raise SchedulerFault(f"step {view.step}: {error}") from error
-    except Exception as error:
-        hint = ""
-        if isinstance(error, ValueError) and "read-only" in str(error):
-            hint = "; the view is read-only: copy before changing"
+        return checked_plan(scheduler, view)
+    except SchedulerFault as fault:
+        hint = "; the view is read-only: copy before changing" if "read-only" in str(fault) else ""
         raise SchedulerFault(
-            f"step {view.step}, requests {view.request_id_R.tolist()}: plan raised "
-            f"{type(error).__name__}: {error}{hint}"
-        ) from error
-    return checked_lengths(plan, view)
+            f"{fault}{hint} (batch of requests {view.request_id_R.tolist()})"
+        ) from fault
 
 
 class Planner:
@@ -155,8 +129,9 @@ class Planner:
 
     def __init__(self, world: World, factory: SchedulerFactory, *, remembers: bool = False) -> None:
         self.factory = factory
-        self.remembers = remembers
         self.scheduler = factory()
+        self.learns = isinstance(self.scheduler, Learner)
+        self.remembers = remembers or self.learns
         reads = self.scheduler.reads
         self.reads_live = "live" in reads
         self.reads_lagged = "lagged" in reads
@@ -167,7 +142,7 @@ class Planner:
         self.fixed_s = float(world.fixed_s)
         self._plans: dict[ViewRecord, tuple[int, ...]] = {}
         self._survivals: dict[Rows, Rows] = {}
-        self._state = None if remembers else state_of(self.scheduler)
+        self._state = None if self.remembers else state_of(self.scheduler)
 
     def survivals(self, confidence: Rows) -> Rows:
         """Return the float64 survivals of one step's confidences."""
@@ -221,7 +196,18 @@ class Planner:
             history=history,
         )
 
-    def plan(self, record: ViewRecord, path: tuple[ViewRecord, ...]) -> tuple[int, ...]:
+    def outcome(self, seen: Seen) -> StepOutcome:
+        """Return what a learner is told of a finished step."""
+        batch_tokens = len(seen.lengths) + sum(seen.lengths)
+        return StepOutcome(
+            step=seen.record.step,
+            request_id_R=frozen_array(seen.record.request_ids, np.int64),
+            verify_len_R=frozen_array(seen.lengths, np.int64),
+            num_accepted_R=frozen_array(seen.accepted or (), np.int64),
+            duration_s=float(self.verify_s_B[batch_tokens]) + self.fixed_s,
+        )
+
+    def plan(self, record: ViewRecord, path: tuple[Seen, ...]) -> tuple[int, ...]:
         """Return the lengths planned for `record` after the views of `path`.
 
         Raises:
@@ -231,7 +217,9 @@ class Planner:
         if self.remembers:
             scheduler = self.factory()
             for past in path:
-                ask(scheduler, self.view(past))
+                ask(scheduler, self.view(past.record))
+                if isinstance(scheduler, Learner):
+                    scheduler.observe(self.outcome(past))
             return tuple(ask(scheduler, self.view(record)).tolist())
         if record not in self._plans:
             lengths = tuple(ask(self.scheduler, self.view(record)).tolist())

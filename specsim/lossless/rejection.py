@@ -74,7 +74,7 @@ def acceptance(target: Law, draft: Law, token: int) -> Fraction:
     return ONE if q <= target[token] else target[token] / q
 
 
-def _add(law: CommitLaw, prefix: Tokens, tail: Law, weight: Fraction) -> None:
+def add_run(law: CommitLaw, prefix: Tokens, tail: Law, weight: Fraction) -> None:
     """Add `weight` times the law `tail` of one more token after `prefix`."""
     if not weight:
         return
@@ -98,9 +98,9 @@ class TokenRule:
         alive = ONE
         for k, token in enumerate(drafts):
             accept = acceptance(target_rows[k], draft_rows[k], token)
-            _add(law, drafts[:k], residual(target_rows[k], draft_rows[k]), alive * (1 - accept))
+            add_run(law, drafts[:k], residual(target_rows[k], draft_rows[k]), alive * (1 - accept))
             alive *= accept
-        _add(law, drafts, target_rows[len(drafts)], alive)
+        add_run(law, drafts, target_rows[len(drafts)], alive)
         return law
 
 
@@ -140,7 +140,7 @@ class BlockRule:
             if i == 0:
                 # The empty prefix is what remains when nothing else was accepted.
                 accept = ONE
-            _add(law, drafts[:i], tail, later_fail * accept)
+            add_run(law, drafts[:i], tail, later_fail * accept)
             later_fail *= 1 - accept
         return law
 
@@ -163,9 +163,9 @@ class TargetSampleRule:
         for k, token in enumerate(drafts):
             row = target_rows[k]
             others = tuple(ZERO if x == token else mass for x, mass in enumerate(row))
-            _add(law, drafts[:k], others, alive)
+            add_run(law, drafts[:k], others, alive)
             alive *= row[token]
-        _add(law, drafts, target_rows[len(drafts)], alive)
+        add_run(law, drafts, target_rows[len(drafts)], alive)
         return law
 
 
@@ -197,13 +197,16 @@ def draw(law_SV: Floats, pick_S: Floats) -> Ints:
         law_SV: non-negative rows `[S, V]` (or `[1, V]` for all); they need not sum to one.
         pick_S: uniforms in [0, 1).
     """
+    if len(law_SV) == 1:
+        cumulative_V = np.cumsum(law_SV[0])
+        picked_S = np.searchsorted(cumulative_V, pick_S * cumulative_V[-1], side="right")
+        return np.minimum(picked_S, int(np.flatnonzero(law_SV[0] > 0)[-1])).astype(np.int64)
     cumulative_SV = np.cumsum(law_SV, axis=1)
     level_S = pick_S * cumulative_SV[:, -1]
-    token_S: Ints = (cumulative_SV <= level_S[:, None]).sum(axis=1)
+    token_S = (cumulative_SV <= level_S[:, None]).sum(axis=1)
     # Rounding may carry the level to the very end; fall back to the last token with mass.
     last_S = law_SV.shape[1] - 1 - np.argmax(law_SV[:, ::-1] > 0, axis=1)
-    picked_S: Ints = np.minimum(token_S, last_S)
-    return picked_S
+    return np.minimum(token_S, last_S).astype(np.int64)
 
 
 def verify_tokens(

@@ -11,11 +11,9 @@ too, as a drafter's own probability of the sampled token does).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-
-import numpy as np
 
 from specsim.errors import InputError
 from specsim.lossless.rejection import ONE, ZERO, Law, Tokens
@@ -25,9 +23,6 @@ LawTable = Mapping[Tokens, Law]
 
 ConfidenceTable = Mapping[Tokens, Fraction]
 """A confidence for every tail (pre-token), or for every tail followed by x[k] (post-token)."""
-
-Choose = Callable[[int], int]
-"""Returns an integer in 0..n-1: a random generator, or a property test's draw."""
 
 
 @dataclass(frozen=True)
@@ -266,117 +261,3 @@ def _describe(world: World) -> str:
         if request.believed_target is not None:
             lines += _describe_table("believed p", request.believed_target)
     return "\n".join(lines)
-
-
-# Random worlds. Small grids on purpose: ties, exact 0 and 1, and equal laws must be common.
-
-_CONFIDENCES = tuple(
-    Fraction(x) for x in ("0", "1/4", "2/5", "1/2", "3/5", "3/4", "4/5", "9/10", "1")
-)
-
-
-def _random_law(choose: Choose, vocabulary: int) -> Law:
-    weights = [choose(5) for _ in range(vocabulary)]
-    if not any(weights):
-        weights[choose(vocabulary)] = 1
-    return tuple(Fraction(weight, sum(weights)) for weight in weights)
-
-
-def _random_seconds(choose: Choose, tokens: int) -> tuple[Fraction, ...]:
-    """Return a flat, linear, jagged, early-cliff or free-form step table."""
-    shape = choose(5)
-    if shape == 0:
-        return (ZERO, *[ONE] * tokens)
-    if shape == 1:
-        bias = choose(6)
-        return (ZERO, *[Fraction(bias + b, 4) for b in range(1, tokens + 1)])
-    if shape == 2:
-        width, riser = 1 + choose(3), 1 + choose(4)
-        return (ZERO, *[Fraction(2 + riser * (b // width), 2) for b in range(1, tokens + 1)])
-    if shape == 3:
-        edge = 1 + choose(tokens)
-        return (ZERO, *[Fraction(1 if b <= edge else 3) for b in range(1, tokens + 1)])
-    seconds = [Fraction(1 + choose(4))]
-    for _ in range(tokens - 1):
-        # Mostly rising; a falling entry makes a shelf behind a hump, as Appendix A has.
-        seconds.append(max(seconds[-1] + Fraction(choose(5) - 1, 4), Fraction(1, 4)))
-    return (ZERO, *seconds)
-
-
-def random_world(
-    choose: Choose,
-    *,
-    num_requests: int | None = None,
-    gamma: int | None = None,
-    post_token: bool = False,
-    max_outcomes: int = 256,
-) -> World:
-    """Return a random world, its size cut until a step has at most `max_outcomes` draft outcomes.
-
-    Args:
-        choose: source of randomness, `n -> 0..n-1`.
-        num_requests: R in 1..3; drawn if None.
-        gamma: 1..3; drawn if None.
-        post_token: whether confidences read x[k].
-        max_outcomes: limit on V ** (gamma R).
-    """
-    requests = num_requests or 1 + choose(3)
-    drawn_gamma = gamma or 1 + choose(3)
-    vocabulary = 2 + (choose(4) == 0)
-    while vocabulary ** (drawn_gamma * requests) > max_outcomes:
-        if vocabulary > 2:
-            vocabulary -= 1
-        elif drawn_gamma > 1 and gamma is None:
-            drawn_gamma -= 1
-        elif requests > 1 and num_requests is None:
-            requests -= 1
-        else:
-            break
-    order = choose(3) if drawn_gamma > 2 else choose(2)
-    order = max(order, min(drawn_gamma - 1, 1))
-    # Confidences are either the true acceptance rates or arbitrary: neither may matter.
-    calibrated = choose(3) == 0
-    rows = []
-    for row in range(requests):
-        all_tails = tails(vocabulary, order)
-        target = {tail: _random_law(choose, vocabulary) for tail in all_tails}
-        draft = tuple(
-            {tail: _random_law(choose, vocabulary) for tail in all_tails}
-            for _ in range(drawn_gamma)
-        )
-        confidence: list[ConfidenceTable] = []
-        for k in range(drawn_gamma):
-            if post_token:
-                keys = tails(vocabulary, order + 1)
-                confidence.append({key: draft[k][key[:order]][key[order]] for key in keys})
-            elif calibrated:
-                confidence.append(
-                    {t: sum(map(min, target[t], draft[k][t]), ZERO) for t in all_tails}
-                )
-            else:
-                confidence.append({t: _CONFIDENCES[choose(len(_CONFIDENCES))] for t in all_tails})
-        rows.append(
-            Request(
-                request_id=10 + row,
-                target=target,
-                draft=draft,
-                confidence=tuple(confidence),
-                start=tuple(choose(vocabulary) for _ in range(order)),
-                joins_at=choose(4) // 3 if row else 0,
-                leaves_after=(None, None, 1, 2)[choose(4)] if requests > 1 else None,
-            )
-        )
-    return World(
-        name="random",
-        requests=tuple(rows),
-        gamma=drawn_gamma,
-        order=order,
-        verify_s_B=_random_seconds(choose, requests * (1 + drawn_gamma)),
-        fixed_s=Fraction(choose(3), 2),
-        post_token=post_token,
-    )
-
-
-def chooser(rng: np.random.Generator) -> Choose:
-    """Return a `Choose` that draws from a numpy generator."""
-    return lambda n: int(rng.integers(n))
