@@ -200,13 +200,15 @@ def draw(law_SV: Floats, pick_S: Floats) -> Ints:
     if len(law_SV) == 1:
         cumulative_V = np.cumsum(law_SV[0])
         picked_S = np.searchsorted(cumulative_V, pick_S * cumulative_V[-1], side="right")
-        return np.minimum(picked_S, int(np.flatnonzero(law_SV[0] > 0)[-1])).astype(np.int64)
+        token_S: Ints = np.minimum(picked_S, np.flatnonzero(law_SV[0] > 0)[-1]).astype(np.int64)
+        return token_S
     cumulative_SV = np.cumsum(law_SV, axis=1)
     level_S = pick_S * cumulative_SV[:, -1]
-    token_S = (cumulative_SV <= level_S[:, None]).sum(axis=1)
+    token_S = (cumulative_SV <= level_S[:, None]).sum(axis=1, dtype=np.int64)
     # Rounding may carry the level to the very end; fall back to the last token with mass.
     last_S = law_SV.shape[1] - 1 - np.argmax(law_SV[:, ::-1] > 0, axis=1)
-    return np.minimum(token_S, last_S).astype(np.int64)
+    token_S = np.minimum(token_S, last_S)
+    return token_S
 
 
 def verify_tokens(
