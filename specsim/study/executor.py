@@ -1,11 +1,31 @@
-"""Many independent tasks, in this process or in several; results in order either way."""
+"""Many independent tasks: in this process, in several, or on a Dask cluster.
+
+One seam, the interface of `concurrent.futures`. `run_tasks` wants every task to succeed;
+`settle_tasks` also survives tasks that fail and processes that die.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from typing import Any, TypeVar
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+    wait,
+)
+from dataclasses import dataclass
+from multiprocessing import connection
+from typing import Any, Generic, TypeVar
+
+from specsim.errors import InputError, MissingDependencyError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -24,14 +44,105 @@ class SerialExecutor(Executor):
         return future
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tasks run.
+
+    Attributes:
+        jobs: processes; 1 stays in this one. Of a cluster: tasks in flight at once.
+        scheduler: address of a Dask scheduler; None for this machine.
+    """
+
+    jobs: int = 1
+    scheduler: str | None = None
+
+    def make(self) -> Executor:
+        """Open an executor; the caller shuts it down.
+
+        Raises:
+            InputError: the cluster cannot be reached.
+            MissingDependencyError: Dask is not installed.
+        """
+        return make_executor(self.jobs) if self.scheduler is None else connect(self.scheduler)
+
+    @property
+    def in_flight(self) -> int:
+        """How many tasks are handed out at once: enough that nobody waits for this process."""
+        if self.scheduler is not None:
+            return max(256, 4 * self.jobs)
+        return 1 if self.jobs <= 1 else 3 * self.jobs
+
+
 def make_executor(jobs: int) -> Executor:
     """Return an executor with `jobs` processes; 1 stays in this one.
 
-    Processes are spawned, so that no thread or lock of this one is copied into them.
+    Processes are spawned, so that no thread or lock of this one is copied into them, and end when
+    this one does, however it does.
     """
     if jobs <= 1:
         return SerialExecutor()
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(
+        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    )
+
+
+def connect(address: str, *, timeout_s: float = 20.0) -> Executor:
+    """Return the executor of a Dask cluster; its workers need specsim and the same file system.
+
+    Args:
+        address: of its scheduler, such as `tcp://10.0.0.1:8786`.
+        timeout_s: how long to wait for it.
+
+    Raises:
+        InputError: it cannot be reached.
+        MissingDependencyError: Dask is not installed.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingDependencyError(
+            "a cluster needs the package dask[distributed], which is not installed; install "
+            '"specsim-serving[cluster]"'
+        ) from error
+    try:
+        client = Client(address, timeout=timeout_s, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(
+            f"no Dask scheduler answers at {address} within {timeout_s:g} s ({error}); start one "
+            "with `dask scheduler`, and workers with `dask worker ADDRESS`"
+        ) from error
+    return _ClusterExecutor(client)
+
+
+class _ClusterExecutor(Executor):
+    """A Dask client with the interface of `concurrent.futures`, shut down together."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        # pure=False: a task writes a file, so it must not be taken for done by its name alone.
+        self._inner: Executor = client.get_executor(pure=False, retries=2)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._inner.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        del cancel_futures  # closing the client cancels what nobody waits for
+        if wait:
+            self._inner.shutdown(wait=True)
+        self._client.close()
+
+
+def _end_with_parent() -> None:
+    """Make this worker end when its parent is gone, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch(sentinel: int) -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
 
 
 def run_tasks(
@@ -55,3 +166,71 @@ def run_tasks(
     finally:
         for future in index_of:
             future.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Generic[Result]):
+    """How one task ended.
+
+    Attributes:
+        index: of the task.
+        result: what it returned; None if it failed.
+        error: what it raised, or that its process died; None if it succeeded.
+    """
+
+    index: int
+    result: Result | None
+    error: BaseException | None
+
+
+def settle_tasks(
+    place: Place, function: Callable[[Task], Result], tasks: Sequence[Task]
+) -> Iterator[Settled[Result]]:
+    """Yield how every task ended, as it ends; nothing that a task does is fatal.
+
+    If a process dies, all tasks in flight are suspects: a new pool runs them one by one, and the
+    one that kills its process again has failed.
+
+    Args:
+        place: where tasks run.
+        function: a module-level function; may be called again with the same task.
+        tasks: its arguments.
+    """
+    waiting, suspects = deque(range(len(tasks))), deque[int]()
+    running: dict[Future[Result], int] = {}
+    executor = place.make()
+    try:
+        while waiting or suspects or running:
+            alone = bool(suspects)
+            while (suspects or waiting) and len(running) < (1 if alone else place.in_flight):
+                index = (suspects or waiting).popleft()
+                try:
+                    running[executor.submit(function, tasks[index])] = index
+                except BrokenExecutor:
+                    suspects.append(index)
+                    break
+            done = wait(running, return_when=FIRST_COMPLETED).done if running else set()
+            lost: list[int] = [] if running else [-1]
+            for future in done:
+                index, error = running.pop(future), _error(future)
+                if isinstance(error, BrokenExecutor) and not alone:
+                    lost.append(index)
+                else:
+                    lost += [-1] if isinstance(error, BrokenExecutor) else []
+                    yield Settled(index, None if error else future.result(), error)
+            if lost:
+                suspects.extend(sorted({*lost, *running.values()} - {-1}))
+                running.clear()
+                executor.shutdown(wait=False, cancel_futures=True)
+                executor = place.make()
+    finally:
+        for future in running:
+            future.cancel()
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _error(future: Future[Any]) -> BaseException | None:
+    try:
+        return future.exception()
+    except CancelledError as error:
+        return error
