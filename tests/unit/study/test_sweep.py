@@ -58,25 +58,47 @@ def test_the_parquet_table_holds_the_same_as_the_csv(whole: tuple[Path, SweepRes
     np.testing.assert_allclose(parquet["tok_s_gpu"], csv["tok_s_gpu"], rtol=1e-9)
 
 
-def test_killed_and_resumed_gives_the_same_table(
-    whole: tuple[Path, SweepResult], tmp_path: Path
-) -> None:
-    study, first = whole
-    process = specsim("sweep", study, "--out", tmp_path, "--jobs", "1", "--quiet")
-    points = tmp_path / POINTS
-    try:
-        deadline = time.monotonic() + 120
-        while len(list(points.rglob("*.parquet"))) < 6 and time.monotonic() < deadline:
-            time.sleep(0.005)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    kept = len(list(points.rglob("*.parquet")))
-    assert 0 < kept < first.ran, "the sweep was not killed half-way"
-    assert not list(tmp_path.glob("tiny_study-*"))  # no half-written result
-    resumed = sweep(study, tmp_path)
-    assert resumed.ran == first.ran - kept
-    assert table_bytes(resumed) == table_bytes(first)
+BOMB = """\
+import os, signal
+import numpy as np
+from pathlib import Path
+class Bomb:
+    reads, lag, lossless = frozenset(), 0, True
+    def plan(self, view):
+        done = len(list(Path("runs/points").rglob("*.parquet")))
+        if done >= 9 and not Path("exploded").exists():
+            Path("exploded").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.ones(view.num_requests, dtype=np.int64)
+"""
+
+
+def test_killed_and_resumed_gives_the_same_table(tmp_path: Path) -> None:
+    (tmp_path / "bomb_scheduler.py").write_text(BOMB)
+    study = write_study(tmp_path)
+    scenario = tmp_path / "tiny.yaml"
+    scenario.write_text(
+        scenario.read_text() + "  bomb: {scheduler: {kind: 'bomb_scheduler:Bomb'}, gamma: 3}\n"
+    )
+    study.write_text(study.read_text().replace("[fixed, topk]", "[fixed, bomb]"))
+
+    def run(out: str) -> int:
+        process = specsim("sweep", study, "--out", out, "--jobs", "1", "--quiet", cwd=tmp_path)
+        _, err = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), err
+        return process.returncode
+
+    assert run("runs") == -signal.SIGKILL
+    kept = len(list((tmp_path / "runs" / POINTS).rglob("*.parquet")))
+    assert 9 <= kept < 16
+    assert not list((tmp_path / "runs").glob("tiny_study-*"))  # no half-written result
+    assert run("runs") == 0
+    assert run("whole") == 0
+    tables = [
+        next((tmp_path / out).glob("tiny_study-*")) / "table.csv" for out in ("runs", "whole")
+    ]
+    assert tables[0].read_bytes() == tables[1].read_bytes()
+    assert len(read_table(tables[0].parent)) == 32
 
 
 def test_a_torn_shard_is_run_again(whole: tuple[Path, SweepResult], tmp_path: Path) -> None:
