@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from specsim.study.validation import Validation
+
 _PLAIN_WIDTH = 120
 _ABSENT = "-"
 _WIDE = 1000
@@ -26,10 +28,7 @@ def print_answer(
         directory: where the run is stored.
         console: where to print; stdout if None.
     """
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=_PLAIN_WIDTH)
+    console = console or _console()
     frontier = summary["question"]["kind"] == "frontier"
     console.print(_fitting(frontier_table if frontier else point_table, summary, console))
     if frontier:
@@ -40,6 +39,12 @@ def print_answer(
     for line in summary["warnings"]:
         console.print(f"beware: {line}", markup=False)
     console.print(f"stored in {directory}", markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    """Return stdout; wide enough for whole sentences where nobody watches."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def _fitting(
@@ -218,3 +223,32 @@ def _number(value: float | None, form: str) -> str:
     if value is None:
         return _ABSENT
     return f"{value * 1e3:,.2f}" if form == "ms" else format(value, form)
+
+
+def print_validation(found: Validation, *, console: Console | None = None) -> None:
+    """Print every number of a validation beside its limits.
+
+    Args:
+        found: the outcome.
+        console: where to print; stdout if None.
+    """
+    console = console or _console()
+    table = Table(box=SIMPLE_HEAD, title=found.name, title_justify="left", title_style="bold")
+    for column in ("number", "value", "limits", ""):
+        table.add_column(column, justify="right" if column == "value" else "left")
+    for check in found.checks:
+        limits = " to ".join("" if x is None else f"{x:.6g}" for x in (check.low, check.high))
+        judged = check.low is not None or check.high is not None
+        table.add_row(
+            check.name,
+            f"{check.value:.6g}",
+            limits.strip() if judged else Text("for information", style="dim"),
+            Text("ok" if check.passed else "FAILED", style="green" if check.passed else "bold red")
+            if judged
+            else "",
+        )
+    console.print(table)
+    if found.fitted_on:
+        console.print(f"fitted on: {found.fitted_on}", markup=False)
+    console.print(f"predicted: {found.predicted}", markup=False)
+    console.print("passes" if found.passed else "does not pass", style="bold")
