@@ -20,8 +20,8 @@ from ruamel.yaml.reader import ReaderError
 
 from specsim.errors import Problem, ScenarioError, nearest
 
-MAX_BYTES = 256 * 1024
-MAX_VALUES = 20_000
+MAX_BYTES = 128 * 1024
+MAX_VALUES = 5_000
 MAX_DEPTH = 50
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset(

@@ -103,7 +103,7 @@ def test_run_refuses_what_check_refuses(
         (b"name: caf\xe9\n", ":1:10: is not UTF-8 text"),
         (b"name: a\x00b\n", "unprintable character U+0000"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n", "git lfs pull"),
-        (b"#" * (256 * 1024 + 1), "is larger than 262144 bytes"),
+        (b"#" * (128 * 1024 + 1), "is larger than 131072 bytes"),
         (b"", "is empty"),
         (b"\xef\xbb\xbfnaem: x\n", 'did you mean "name"?'),
     ],
