@@ -62,9 +62,11 @@ class Enumeration:
     @property
     def bias(self) -> Fraction:
         """Total variation between the joint law and its target; 0 means exactly equal."""
-        runs = set(self.law) | set(self.target)
-        gap = sum((abs(self.law.get(r, ZERO) - self.target.get(r, ZERO)) for r in runs), ZERO)
-        return gap / 2
+        return sum((abs(self.gap(runs)) for runs in {**self.law, **self.target}), ZERO) / 2
+
+    def gap(self, runs: tuple[Tokens, ...]) -> Fraction:
+        """Return law less target of one combination of outputs."""
+        return self.law.get(runs, ZERO) - self.target.get(runs, ZERO)
 
     @property
     def exact(self) -> bool:

@@ -258,3 +258,21 @@ def nucleus(values: Law, top_p: str) -> Law:
         kept.add(token)
         mass += values[token]
     return normalised([value if t in kept else ZERO for t, value in enumerate(values)])
+
+
+def dcut() -> World:
+    """Return one request of gamma 3 with scores q(x[k]), where D-Cut's choice of budget leaks.
+
+    s = (1, q(x1), q(x1) q(x2)) excludes each draft's own token, yet whether three drafts pay more
+    than one depends on x2, and so then does the admission of x2.
+    """
+    draft = law("9/10", "1/10")
+    score: ConfidenceTable = {(t,): draft[t] for t in (A, B)}
+    return World(
+        name="dcut",
+        requests=(_request(1, law("7/10", "3/10"), draft, [score] * 3, order=0),),
+        gamma=3,
+        order=0,
+        verify_s_B=(ZERO, ONE, ONE, Fraction(2), Fraction(13, 5)),
+        post_token=True,
+    )

@@ -207,8 +207,8 @@ def draw(law_SV: Floats, pick_S: Floats) -> Ints:
     token_S = (cumulative_SV <= level_S[:, None]).sum(axis=1, dtype=np.int64)
     # Rounding may carry the level to the very end; fall back to the last token with mass.
     last_S = law_SV.shape[1] - 1 - np.argmax(law_SV[:, ::-1] > 0, axis=1)
-    token_S = np.minimum(token_S, last_S)
-    return token_S
+    clipped_S: Ints = np.minimum(token_S, last_S)
+    return clipped_S
 
 
 def verify_tokens(
