@@ -177,7 +177,15 @@ def nested() -> World:
     )
 
 
-def plain(target: Law, draft: Law, *, name: str, gamma: int = 1, **believed: Law | None) -> World:
+def plain(
+    target: Law,
+    draft: Law,
+    *,
+    name: str,
+    gamma: int = 1,
+    believed_draft: Law | None = None,
+    believed_target: Law | None = None,
+) -> World:
     """Return one request of constant laws for judging verification rules.
 
     Args:
@@ -185,12 +193,23 @@ def plain(target: Law, draft: Law, *, name: str, gamma: int = 1, **believed: Law
         draft: q that drafts are drawn from.
         name: the world's name.
         gamma: drafts a block.
-        believed: `believed_draft` and `believed_target`, where the verifier uses other laws.
+        believed_draft: q as the verifier computes it, if not `draft`.
+        believed_target: p as the verifier computes it, if not `target`.
     """
     confidence = [_constant("1", len(target), 0)] * gamma
     return World(
         name=name,
-        requests=(_request(1, target, draft, confidence, order=0, **believed),),
+        requests=(
+            _request(
+                1,
+                target,
+                draft,
+                confidence,
+                order=0,
+                believed_draft=believed_draft,
+                believed_target=believed_target,
+            ),
+        ),
         gamma=gamma,
         order=0,
         verify_s_B=_flat(1 + gamma),
@@ -210,6 +229,11 @@ def block_world() -> World:
         order=1,
         verify_s_B=_flat(3),
     )
+
+
+def block_residual_world() -> World:
+    """Return three tokens and gamma 2, where the block rule's residual differs from the token's."""
+    return plain(law("1/2", "1/4", "1/4"), law("1/5", "1/5", "3/5"), name="block-residual", gamma=2)
 
 
 def float32_law(values: Sequence[float]) -> tuple[Fraction, ...]:

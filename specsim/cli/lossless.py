@@ -1,0 +1,189 @@
+"""`specsim lossless`: prove, or refute, that a scheduler leaves the target distribution alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from specsim.lossless.conformance import Report
+    from specsim.schedulers.base import SchedulerFactory
+
+REFUTED = 3
+"""Exit code for a scheduler that breaks its contract, or leaks without saying so."""
+
+app = App(
+    name="lossless",
+    help="Prove, or refute, that a scheduler is lossless.",
+    help_format="plaintext",
+    result_action="return_value",
+)
+
+
+@app.default
+def lossless(
+    what: str,
+    /,
+    *,
+    samples: int | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
+    post_token: Annotated[bool, Parameter(negative=())] = False,
+    seed: int = 0,
+    out: Path | None = None,
+) -> int:
+    """Enumerate small worlds exactly, sample them, and judge.
+
+    Exit code 0: everything is as known or declared. 3: a scheduler leaks without saying so, breaks
+    its contract, or a case has another answer than the known one. 2: a mistake in what was given.
+
+    Parameters
+    ----------
+    what
+        `appendix-a` or another group of the catalogue, `all`, the kind of a scheduler, or
+        `my_module:MyScheduler`.
+    samples
+        Monte-Carlo samples a case; each case's own number if not given.
+    json_
+        Print JSON.
+    set_
+        A parameter of the scheduler, such as `--set lag=1`; may be repeated.
+    post_token
+        Judge with confidences that read the sampled token, as a drafter's own probability does.
+    seed
+        Seed of the Monte-Carlo streams.
+    out
+        Folder to write `README.md` and `cases.json` to (for catalogue runs).
+    """
+    from specsim.errors import InputError
+    from specsim.lossless.catalogue import CASES
+
+    if samples is not None and samples < 1:
+        raise InputError(f"--samples is {samples}; at least 1 is needed")
+    if seed < 0:
+        raise InputError(f"--seed is {seed}; a seed is at least 0")
+    groups = tuple(dict.fromkeys(case.group for case in CASES))
+    if what == "all" or what in groups:
+        return _catalogue(what, samples=samples, seed=seed, json_=json_, out=out)
+    return _judge(what, set_, samples=samples, seed=seed, json_=json_, post_token=post_token)
+
+
+def _catalogue(what: str, *, samples: int | None, seed: int, json_: bool, out: Path | None) -> int:
+    from specsim.lossless.kinds import shipped
+    from specsim.lossless.report import page, run_catalogue
+
+    group = None if what == "all" else what
+    result = run_catalogue(
+        group,
+        samples=samples,
+        seed=seed,
+        batteries=shipped() if group is None else (),
+        progress=_say,
+    )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        command = f"specsim lossless {what} --out {out.as_posix()}"
+        (out / "README.md").write_text(page(result, command), encoding="utf-8")
+        (out / "cases.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if json_:
+        sys.stdout.write(json.dumps(result, indent=1) + "\n")
+    else:
+        sys.stdout.write(_table(result))
+    return 0 if _all_right(result) else REFUTED
+
+
+def _all_right(result: dict[str, Any]) -> bool:
+    known = {row["case"]: row["expected"] for row in result["cases"]}
+    seen = all(row["biased"] != known[row["case"]] for row in result["monte_carlo"])
+    return seen and all(row["right"] for row in result["cases"])
+
+
+def _table(result: dict[str, Any]) -> str:
+    sampled = {row["case"]: row for row in result["monte_carlo"]}
+    lines = []
+    for row in result["cases"]:
+        verdict = "lossless" if row["lossless"] else "LEAKS"
+        mark = "" if row["right"] else "  <- NOT the known answer"
+        if row["case"] == "battery":
+            what = f"{row['worlds']} worlds, {row['leaves']} outcomes"
+            lines.append(f"{verdict:<9} {'battery: ' + row['scheduler']:<60} {what}{mark}")
+            continue
+        law = ", ".join(row["law"])
+        law = law if len(law) <= 30 else f"bias {row['bias']}"[:40]
+        drawn = sampled.get(row["case"])
+        p_value = f"  p = {drawn['p_value']:.2g} of {drawn['samples']:,}" if drawn else ""
+        lines.append(f"{verdict:<9} {row['case']:<36} ({law}){p_value}{mark}")
+    return "\n".join(lines) + "\n"
+
+
+def _judge(
+    what: str,
+    settings: tuple[str, ...],
+    *,
+    samples: int | None,
+    seed: int,
+    json_: bool,
+    post_token: bool,
+) -> int:
+    from specsim.lossless.conformance import check_scheduler
+    from specsim.lossless.kinds import factory_of
+    from specsim.lossless.report import battery_row
+
+    factory = factory_of(what, settings)
+    report = check_scheduler(factory, post_token=post_token)
+    rows = [] if report.verdict is None else _sampled(what, factory, samples, seed)
+    if json_:
+        row = battery_row(what, report)
+        sys.stdout.write(json.dumps({"cases": [row], "monte_carlo": rows}, indent=1) + "\n")
+    else:
+        sys.stdout.write(_verdict(what, report, rows))
+    return 0 if report.as_declared else REFUTED
+
+
+def _sampled(
+    what: str, factory: SchedulerFactory, samples: int | None, seed: int
+) -> list[dict[str, Any]]:
+    from specsim.lossless import leaks
+    from specsim.lossless.catalogue import Case
+    from specsim.lossless.report import sample_case, sampled_row
+
+    rows = []
+    for world in (leaks.appendix_a, leaks.nested, leaks.tie, leaks.cross):
+        case = Case(f"{what} in {world().name}", "user", what, world, factory, lossless=True)
+        one = sample_case(case, samples=samples, seed=seed)
+        if one is not None:
+            rows.append(sampled_row(one))
+    return rows
+
+
+def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
+    verdict = report.verdict
+    said = {True: "lossless", False: "not lossless", None: "nothing"}[report.declared]
+    if report.lossless and verdict is not None:
+        head = f"LOSSLESS  {what}: exact in {verdict.worlds} worlds, {verdict.leaves} outcomes"
+    else:
+        head = f"REFUTED  {what} (it says of itself: {said})"
+    lines = [head]
+    # The enumerated counterexample is the one that can be read: it comes first.
+    ordered = sorted(report.failures.items(), key=lambda item: item[0] != "check_lossless")
+    for name, message in ordered:
+        lines += ["", f"{name} failed:", message]
+    if rows:
+        lines += ["", "Monte Carlo, first tokens:"]
+    for row in rows:
+        lines.append(
+            f"  {row['case']}: p = {row['p_value']:.3g} of {row['samples']:,} samples, total "
+            f"variation {row['tv']['low']:.4f}..{row['tv']['high']:.4f}; a bias of "
+            f"{row['visible_bias']:.4f} would be seen"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()
