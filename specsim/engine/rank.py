@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator
-from typing import Protocol, TypeVar
+from collections.abc import Generator
+from typing import Protocol
 
 import numpy as np
 import simpy
@@ -12,42 +11,52 @@ from numpy.typing import NDArray
 from simpy.core import Environment
 
 from specsim.acceptance.blocks import Blocks
+from specsim.engine.batch import Batch
 from specsim.engine.clock import Order, after
+from specsim.engine.costs import StepCost
+from specsim.engine.kv import KvPool, KvSpec
+from specsim.engine.prefill import FORBIDDEN_S, Chunk, MixedPrefill, take_chunks
+from specsim.engine.queue import Queue
 from specsim.engine.request import Request
-from specsim.engine.step import Slot, Total, commit, gather, remove_finished
-from specsim.metrics.record import StepLog
-from specsim.schedulers.base import (
-    BatchView,
-    History,
-    Learner,
-    Scheduler,
-    StepOutcome,
-    checked_plan,
-)
+from specsim.engine.step import Slot
+from specsim.metrics.record import Status, StepLog
+from specsim.schedulers.base import BatchView, Learner, Scheduler, StepOutcome, checked_plan
+
+__all__ = ["Home", "Rank", "StepCost"]
 
 IntArray = NDArray[np.int64]
-_Scalar = TypeVar("_Scalar", bound=np.generic)
+_NOTHING: IntArray = np.zeros(0, dtype=np.int64)
 
 
-class StepCost(Protocol):
-    """What a step costs (`cost.model.StepCost`, or a law of its own in a validation)."""
+class Home(Protocol):
+    """Whom a rank tells what becomes of its requests (`cluster.Cluster`)."""
 
-    @property
-    def verify_s_B(self) -> NDArray[np.float64]:
-        """Seconds of one target forward at B = 0, 1, .. tokens."""
+    def finished(self, request: Request, slot_F: IntArray | None) -> None:
+        """Note that a request emitted its last token."""
         ...
 
-    def fixed_s(self, num_requests: int, kv_tokens: int) -> float:
-        """Return the seconds of a step that no plan can trim."""
+    def left(self, request: Request, slot_F: IntArray | None) -> None:
+        """Note that a request left before its end, as `request.leaving` says."""
         ...
 
-    def charged_tokens(self, verify_len_R: IntArray) -> int:
-        """Return the tokens that the forward pays for under this engine's layout."""
+    def put_back(self, request: Request, queue: Queue) -> None:
+        """Take back a request that was preempted from the batch that admits from `queue`."""
+        ...
+
+    def step_ended(self) -> None:
+        """Note that a step has been committed and recorded."""
+        ...
+
+    def spiral(self, rank: int, preemptions: int) -> None:
+        """Note that a rank preempted so often without finishing anything."""
         ...
 
 
 class Rank:
     """Serves one batch after the other, for ever.
+
+    One step is `form`, `plan`, the time that it takes, and `commit`. A rank of its own goes through
+    them by itself (`start`); a lockstep group drives all of its ranks (`lockstep.Group`).
 
     Args:
         env: the simulation.
@@ -58,8 +67,10 @@ class Rank:
         capacity: requests that may run at once.
         queue: where it admits from; ranks may share one (a central queue).
         log: gets one row a step.
-        on_finish: told of each finished request, in slot order.
-        on_step: told after each step has been committed and recorded.
+        home: told of requests that finish, leave or are put back.
+        kv: its KV memory; None for no limit.
+        mixed: how prefill shares its forwards; None if no prefill runs here.
+        first_round: see `Batch`.
     """
 
     def __init__(
@@ -71,192 +82,396 @@ class Rank:
         scheduler: Scheduler,
         cost: StepCost,
         capacity: int,
-        queue: deque[Request],
+        queue: Queue,
         log: StepLog,
-        on_finish: Callable[[Request, IntArray], None],
-        on_step: Callable[[], None],
+        home: Home,
+        kv: KvSpec | None = None,
+        mixed: MixedPrefill | None = None,
+        first_round: float = 1.0,
     ) -> None:
         self.env = env
         self.index = index
         self.queue = queue
-        self.num_running = 0
-        self._blocks, self._scheduler, self._cost = blocks, scheduler, cost
-        self._capacity, self._log = capacity, log
-        self._on_finish, self._on_step = on_finish, on_step
-        self._running: list[Request] = []
-        self._slots = np.zeros((len(Slot), capacity), dtype=np.int64)
-        self._kv_tokens = 0
+        self.alive = True
+        self.batch = Batch(blocks, scheduler, capacity=capacity, first_round=first_round)
+        self.prefilling: list[Request] = []
+        self.scheduler = scheduler
+        self.gamma = blocks.gamma
+        self.warm_steps = 0  # steps with a batch since it was last empty: what a lag can look at
+        self.own_s = 0.0
+        self.charged = 0
+        self._cost, self._log, self._home = cost, log, home
+        self._kv_spec, self._mixed = kv, mixed
+        self._kv = None if kv is None else KvPool(kv, gamma=self.gamma)
+        self._cap, self._verify_s_B = capacity, cost.verify_s_B
+        layout = getattr(cost, "layout", "ragged")
+        self._even = layout != "ragged"
+        if mixed is not None:
+            by_plan = mixed.reserve == "plan" and layout != "cap_accept"
+            each = 1 if by_plan else 1 + self.gamma
+            self._cap = min(capacity, mixed.tokens_per_step // each)
+            self._verify_s_B = cost.verify_s_B.copy()
+            self._verify_s_B[mixed.tokens_per_step + 1 :] = FORBIDDEN_S
+            self._verify_s_B.flags.writeable = False
+        self._learner = scheduler if isinstance(scheduler, Learner) else None
         self._step = 0
         self._idle: simpy.Event | None = None
-        gamma = blocks.gamma
-        self._totals = np.zeros(len(Total), dtype=np.int64)
-        self._accepted_R = np.zeros(capacity, dtype=np.int64)
-        self._learner = scheduler if isinstance(scheduler, Learner) else None
-        self._survival_RG = np.ones((capacity, gamma), dtype=np.float32)
-        self._confidence_RG = np.ones((capacity, gamma), dtype=np.float32)
-        # Ring of the last `lag` steps' survivals; a row moves with its request.
-        self._lagged_LRG = np.ones((scheduler.lag, capacity, gamma), dtype=np.float32)
-        self.process = env.process(self._serve())
+        # The step between `form` and `commit`
+        self._in_step = self._lost = False
+        self._verify_len_R = _NOTHING
+        self._chunks: list[Chunk] = []
+        self._prefill_tokens = self._trimmed = self._preempted = 0
+        self._fixed_s = self._swap_s = 0.0
+        self._preempted_since_finish = 0
+        self._leaving: list[Request] = []
+
+    # What others may ask
+
+    @property
+    def num_running(self) -> int:
+        """Requests in prefill or decoding here."""
+        return self.batch.count + len(self.prefilling)
 
     @property
     def load(self) -> int:
         """Requests running and waiting here (a shared queue counts for every rank)."""
-        return self.num_running + len(self.queue)
+        return self.batch.count + len(self.prefilling) + len(self.queue)
+
+    @property
+    def kv_load(self) -> int:
+        """KV tokens resident here and prompt tokens on their way in."""
+        waiting = sum(request.prompt_tokens for request in self.queue)
+        return self.batch.kv_tokens + waiting + sum(r.prompt_tokens for r in self.prefilling)
+
+    def work_tokens(self, mean_output_tokens: float) -> float:
+        """Return the decode tokens still expected of everyone here, if outputs have that mean."""
+        batch = self.batch
+        emitted_R = batch.slots[Slot.EMITTED, : batch.count]
+        left = float(np.maximum(mean_output_tokens - emitted_R, 1.0).sum())
+        return left + (len(self.queue) + len(self.prefilling)) * mean_output_tokens
 
     @property
     def idle(self) -> bool:
         """Whether the rank waits for work."""
-        return self._idle is not None
+        return self._idle is not None and self.alive
 
-    def wake(self) -> None:
-        """Tell an idle rank that its queue has work; it starts after this instant's arrivals."""
-        if self._idle is not None:
-            self._idle.succeed()
-            self._idle = None
+    @property
+    def kv_blocks(self) -> int:
+        """KV blocks in use; 0 without a limit."""
+        return 0 if self._kv is None else self._kv.used
+
+    def fits(self, request: Request) -> bool:
+        """Say whether the rank could serve `request` to its end with nobody else there."""
+        return self._kv is None or self._kv.fits_alone(request)
 
     def running_slots(self) -> dict[int, IntArray]:
         """Return the slot columns of the current batch, by request id."""
         return {
-            request.index: self._slots[:, slot].copy() for slot, request in enumerate(self._running)
+            request.index: self.batch.slots[:, slot].copy()
+            for slot, request in enumerate(self.batch.running)
         }
+
+    # The loop
+
+    def start(self) -> None:
+        """Serve by itself from now on."""
+        self.env.process(self._serve())
+
+    def wake(self) -> None:
+        """Tell an idle rank that its queue has work; it starts after this instant's arrivals."""
+        if self._idle is not None:
+            if not self._idle.triggered:  # a lockstep group sleeps on one event
+                self._idle.succeed()
+            self._idle = None
+
+    def sleep(self, until: simpy.Event) -> None:
+        """Be idle until `wake` triggers that event."""
+        self._idle = until
 
     def _serve(self) -> Generator[simpy.Event, None, None]:
         env, order = self.env, Order.STEP + self.index
         while True:
-            self._admit()
-            if not self._running:
-                self._idle = simpy.Event(env)
-                yield self._idle
+            if not self.form():
+                idle = simpy.Event(env)
+                self.sleep(idle)
+                yield idle
                 # The waker may be an arrival; let the other arrivals of this instant come first.
                 yield after(env, 0.0, order)
                 continue
-            verify_len_R, duration_s = self._plan()
+            self.plan()
+            duration_s = self.own_s
             yield after(env, duration_s, order)
-            self._commit(verify_len_R, duration_s)
+            self.commit(duration_s)
+
+    def form(self) -> bool:
+        """Decide who is in the next step; say whether there is one."""
+        self._preempted = 0
+        if not self.alive:
+            return False
+        if self._kv is not None and self._kv.spec.admission == "optimistic":
+            self._make_room(self._kv)
+        if not self._preempted:
+            self._admit()
+        return bool(self.batch.running or self.prefilling)
 
     def _admit(self) -> None:
         """Take requests from the queue, first come first served, up to the cap."""
-        blocks = self._blocks
-        while self.queue and self.num_running < self._capacity:
-            request = self.queue.popleft()
+        queue, kv = self.queue, self._kv
+        while queue and self.batch.count + len(self.prefilling) < self._cap:
+            if kv is not None and not kv.admit(queue[0], alone=self.num_running == 0):
+                return
+            request = queue.popleft()
+            request.queue = None
             request.rank = self.index
+            request.status = Status.RUNNING
+            if request.admitted_s != request.admitted_s:
+                request.admitted_s = self.env.now
+            if request.swapped:
+                request.swapped = False
+                self._swap_s += self._swap_time(request)
+                self.batch.add(request)
+            elif request.to_prefill:
+                self.prefilling.append(request)
+            else:
+                self._decode(request)
+
+    def _decode(self, request: Request) -> None:
+        """Let a request whose prompt has been read decode from the next step on."""
+        if request.first_token_s != request.first_token_s:
             request.first_token_s = self.env.now
-            sequence = blocks.sequence(request.domain, request.sequence_u)
-            slot = self.num_running
-            self._slots[:, slot] = (
-                request.index,
-                blocks.first_row_S[sequence],
-                sequence,
-                request.output_tokens - 1,
-                request.prompt_tokens,
-                0,
-                0,
-                0,
-                0,
-            )
-            if request.output_tokens == 1:  # the prefill's token was all of it
-                request.finish_s = self.env.now
-                self._on_finish(request, self._slots[:, slot])
-                continue
-            self._lagged_LRG[:, slot] = 1.0
-            self._kv_tokens += request.prompt_tokens
-            self._running.append(request)
-            self.num_running += 1
+        if self._kv is not None:
+            self._kv.publish(request)
+        if request.output_tokens == 1:  # the prefill's token was all of it
+            if self._kv is not None:
+                self._kv.release(request, None)
+            self._home.finished(request, None)
+            return
+        self.batch.add(request)
 
-    def _plan(self) -> tuple[IntArray, float]:
-        """Gather the blocks, ask the scheduler, and price the step."""
-        count, scheduler, blocks = self.num_running, self._scheduler, self._blocks
-        fixed_s = self._cost.fixed_s(count, self._kv_tokens)
-        reads = scheduler.reads
-        confidence_RG = survival_RG = lagged_RG = history = None
-        if "live" in reads or "lagged" in reads:
-            gather(self._slots, count, blocks.survival_NG, self._survival_RG)
-        if "live" in reads:
-            gather(self._slots, count, blocks.confidence_NG, self._confidence_RG)
-            survival_RG = _read_only(self._survival_RG[:count])
-            confidence_RG = _read_only(self._confidence_RG[:count])
-        if "lagged" in reads:
-            lagged_RG = _read_only(self._lagged_LRG[self._step % scheduler.lag, :count])
-        if "history" in reads:
-            history = History(
-                rounds_R=_read_only(self._slots[Slot.ROUNDS, :count]),
-                verified_R=_read_only(self._slots[Slot.VERIFIED, :count]),
-                accepted_R=_read_only(self._slots[Slot.ACCEPTED, :count]),
-            )
-        view = BatchView(
+    # Planning
+
+    def plan(self) -> None:
+        """Ask the scheduler for the step's plan and price it."""
+        view = self.view()
+        self.adopt(_NOTHING if view is None else checked_plan(self.scheduler, view))
+
+    def view(self) -> BatchView | None:
+        """Choose the prefill of the step; return what the scheduler may see, None without a batch.
+
+        `adopt` must follow.
+        """
+        self._in_step = True
+        batch = self.batch
+        self._chunks, self._prefill_tokens = [], 0
+        if self.prefilling:
+            self._chunks = take_chunks(self.prefilling, self._guaranteed())
+            self._prefill_tokens = sum(taken for _, taken in self._chunks)
+        self._fixed_s = self._cost.fixed_s(batch.count, batch.kv_tokens) + self._swap_s
+        self._swap_s = 0.0
+        if batch.count == 0:
+            self.warm_steps = 0
+            return None
+        return batch.view(
             step=self._step,
-            gamma=blocks.gamma,
-            request_id_R=_read_only(self._slots[Slot.ID, :count]),
-            base_tokens=count,
-            verify_s_B=self._cost.verify_s_B,
-            fixed_s=fixed_s,
-            confidence_RG=confidence_RG,
-            survival_RG=survival_RG,
-            lagged_survival_RG=lagged_RG,
-            history=history,
+            prefill_tokens=self._prefill_tokens,
+            verify_s_B=self._verify_s_B,
+            fixed_s=self._fixed_s,
         )
-        verify_len_R = checked_plan(scheduler, view)
-        if "lagged" in reads:
-            self._lagged_LRG[self._step % scheduler.lag, :count] = self._survival_RG[:count]
-        charged = self._cost.charged_tokens(verify_len_R)
-        duration_s = float(self._cost.verify_s_B[charged]) + fixed_s
-        return verify_len_R, duration_s
 
-    def _commit(self, verify_len_R: IntArray, duration_s: float) -> None:
+    def _guaranteed(self) -> int:
+        """Return the prefill tokens of this step that no plan can take, at least 1."""
+        assert self._mixed is not None
+        return max(1, self._mixed.tokens_per_step - self.batch.count * (1 + self.gamma))
+
+    def adopt(self, verify_len_R: IntArray) -> None:
+        """Go by this plan: keep to the token budget, give prefill what is left, price the step."""
+        self._trimmed = 0
+        charged = self._cost.charged_tokens(verify_len_R) if len(verify_len_R) else 0
+        if self._mixed is not None:
+            room = self._mixed.tokens_per_step - self._prefill_tokens
+            if charged > room:
+                fitted_R = fit(verify_len_R, room, even=self._even)
+                self._trimmed = int(verify_len_R.sum() - fitted_R.sum())
+                verify_len_R = fitted_R
+                charged = self._cost.charged_tokens(verify_len_R)
+            if self.prefilling and self._mixed.reserve == "plan":
+                self._chunks = take_chunks(self.prefilling, self._mixed.tokens_per_step - charged)
+                self._prefill_tokens = sum(taken for _, taken in self._chunks)
+        self._verify_len_R = verify_len_R
+        self.charged = charged + self._prefill_tokens
+        self.batch.remember(self._step)
+        self.price(self.charged)
+
+    def price(self, tokens: int) -> None:
+        """Set `own_s` to what this step lasts if its forward has that many tokens."""
+        self.charged = tokens
+        self.own_s = float(self._cost.verify_s_B[tokens]) + self._fixed_s
+
+    def plan_dummy(self) -> None:
+        """Join a lockstep step without work: a forward of one dummy row."""
+        self._in_step = True
+        self.warm_steps = 0
+        self._verify_len_R = _NOTHING
+        self._chunks, self._prefill_tokens, self._trimmed = [], 0, 0
+        self._fixed_s = self._cost.fixed_s(1, 0)
+        self.price(1)
+
+    # Committing
+
+    def commit(self, duration_s: float) -> None:
         """Accept and emit, record the step, hand finished requests back."""
-        blocks, totals, count = self._blocks, self._totals, self.num_running
-        commit(
-            self._slots,
-            count,
-            verify_len_R,
-            blocks.num_accepted_N,
-            blocks.first_row_S,
-            blocks.end_row_S,
-            blocks.next_sequence_S,
-            self._accepted_R,
-            totals,
-        )
-        accepted, emitted, finished = totals.tolist()
-        self._kv_tokens += emitted
+        if self._lost:  # the rank died during the step
+            self._lost = self._in_step = False
+            return
+        batch, count, verify_len_R = self.batch, self.batch.count, self._verify_len_R
+        accepted = emitted = finished = ceiling = 0
+        if count:
+            accepted, emitted, finished, ceiling = batch.commit(verify_len_R)
+            self.warm_steps += 1
+        self._in_step = False
         self._step += 1
         self._log.add(
             end_s=self.env.now,
             duration_s=duration_s,
+            own_s=self.own_s,
             rank=self.index,
             num_requests=count,
             verified=int(verify_len_R.sum()),
             accepted=accepted,
             emitted=emitted,
             waiting=len(self.queue),
-            kv_tokens=self._kv_tokens,
+            kv_tokens=batch.kv_tokens,
+            ceiling=ceiling,
+            charged=self.charged,
+            prefill_tokens=self._prefill_tokens,
+            trimmed=self._trimmed,
+            preempted=self._preempted,
+            kv_blocks=self.kv_blocks,
         )
-        if self._learner is not None:
+        if self._learner is not None and count:
             self._learner.observe(
                 StepOutcome(
                     step=self._step - 1,
-                    request_id_R=self._slots[Slot.ID, :count].copy(),
+                    request_id_R=batch.slots[Slot.ID, :count].copy(),
                     verify_len_R=verify_len_R,
-                    num_accepted_R=self._accepted_R[:count].copy(),
+                    num_accepted_R=batch.accepted_R[:count].copy(),
                     duration_s=duration_s,
                 )
             )
         if finished:
-            self._finish(count)
-        self._on_step()
+            self._finish()
+        if self._leaving:
+            self._let_go()
+        if self._chunks:
+            self._progress()
+        self._home.step_ended()
 
-    def _finish(self, count: int) -> None:
-        done = np.flatnonzero(self._slots[Slot.LEFT, :count] == 0)
-        rows = self._slots[:, done].T.copy()
-        requests = [self._running[slot] for slot in done]
-        for slot in done[::-1]:
-            del self._running[slot]
-        self.num_running = remove_finished(self._slots, count, self._lagged_LRG)
-        for request, row in zip(requests, rows, strict=True):
-            self._kv_tokens -= int(row[Slot.CONTEXT])
-            request.finish_s = self.env.now
-            self._on_finish(request, row)
+    def _finish(self) -> None:
+        done = np.flatnonzero(self.batch.slots[Slot.LEFT, : self.batch.count] == 0)
+        self._preempted_since_finish = 0
+        for request, row in self.batch.drop(done):
+            if self._kv is not None:
+                self._kv.release(request, row, finished=True)
+            self._home.finished(request, row)
+
+    def _progress(self) -> None:
+        chunks, self._chunks = self._chunks, []
+        for request, taken in chunks:
+            if request.status is not Status.RUNNING:
+                continue  # it left during the step
+            request.to_prefill -= taken
+            request.prefilled += taken
+            if request.to_prefill == 0:
+                self.prefilling.remove(request)
+                self._decode(request)
+
+    # Leaving before the end
+
+    def leave(self, request: Request) -> None:
+        """Let a running request go when the step that holds it ends."""
+        self._leaving.append(request)
+
+    def _let_go(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        for request in leaving:
+            if request.status is Status.RUNNING:
+                self._home.left(request, self._take_out(request))
+
+    def _take_out(self, request: Request) -> IntArray | None:
+        """Take a running request off the rank; return its slot if it was decoding."""
+        if request in self.prefilling:
+            self.prefilling.remove(request)
+            row = None
+        else:
+            ((_, row),) = self.batch.drop(np.array([self.batch.running.index(request)]))
+        if self._kv is not None:
+            self._kv.release(request, row)
+        return row
+
+    def _make_room(self, kv: KvPool) -> None:
+        """Put requests back until the others can write their next step."""
+        while not kv.grown(self.batch.slots, self.batch.count):
+            victim = max(
+                (*self.batch.running, *self.prefilling), key=lambda r: (r.priority, r.index)
+            )
+            row = self._take_out(victim)
+            victim.status = Status.WAITING
+            victim.preemptions += 1
+            self._preempted += 1
+            self._preempted_since_finish += 1
+            if row is not None:
+                victim.saved = row
+                if kv.spec.preemption == "swap":
+                    victim.swapped = True
+                    self._swap_s += self._swap_time(victim)
+            self._home.put_back(victim, self.queue)
+        if self._preempted and self._preempted_since_finish >= kv.spec.spiral_after:
+            self._home.spiral(self.index, self._preempted_since_finish)
+
+    def _swap_time(self, request: Request) -> float:
+        assert self._kv_spec is not None
+        assert request.saved is not None
+        return self._kv_spec.swap_s_per_token * int(request.saved[Slot.CONTEXT])
+
+    def die(self) -> list[Request]:
+        """Lose the step, the KV and the batch; return the requests that ran here."""
+        self.alive = False
+        self._lost = self._in_step
+        orphans = []
+        for request, row in self.batch.drop(np.arange(self.batch.count)):
+            request.saved = row
+            orphans.append(request)
+        orphans += self.prefilling
+        self.prefilling, self._leaving, self._chunks = [], [], []
+        self._swap_s = 0.0
+        for request in orphans:
+            request.kv_private, request.kv_shared, request.kv_keys = 0, 0, ()
+        if self._kv_spec is not None:
+            self._kv = KvPool(self._kv_spec, gamma=self.gamma)
+        return orphans
+
+    def come_back(self) -> None:
+        """Serve again, with an empty batch and memory."""
+        self.alive = True
+        self.wake()
 
 
-def _read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    array.flags.writeable = False  # `array` is a fresh slice: only this view is locked
-    return array
+def fit(verify_len_R: IntArray, room: int, *, even: bool) -> IntArray:
+    """Cut a plan to a token budget: requests keep what they were given, in order, while it lasts.
+
+    Whether a draft is cut depends on the plans of the requests before its own, so that a rule
+    which judges each request by itself stays lossless. Rules that read step times never come
+    here: the forward past the budget was shown to them as `FORBIDDEN_S`.
+
+    Args:
+        verify_len_R: the plan.
+        room: tokens of the forward, anchors included; at least R.
+        even: cut everyone to the same length instead, for layouts that pay for the longest.
+    """
+    count = len(verify_len_R)
+    if even:
+        shortened_R: IntArray = np.minimum(verify_len_R, room // count - 1)
+        return shortened_R
+    before_R = np.cumsum(verify_len_R) - verify_len_R
+    fitted_R: IntArray = np.minimum(verify_len_R, np.maximum(room - count - before_R, 0))
+    return fitted_R

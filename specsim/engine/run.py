@@ -12,12 +12,21 @@ from simpy.core import Environment
 
 from specsim.acceptance.blocks import Blocks
 from specsim.engine.cluster import Cluster
-from specsim.engine.rank import Rank, StepCost
+from specsim.engine.costs import StepCost
+from specsim.engine.faults import Death, Patience, Watch
+from specsim.engine.kv import KvSpec
+from specsim.engine.ledger import Ledger
+from specsim.engine.lockstep import Group, Lockstep
+from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill, PrefillPool
+from specsim.engine.queue import make_queue
+from specsim.engine.rank import Rank
 from specsim.engine.request import LengthLaw, RequestSource
 from specsim.engine.router import RouterKind, make_router
+from specsim.errors import InputError
 from specsim.metrics.record import Columns, StepLog
 from specsim.rng import stream
 from specsim.schedulers.base import SchedulerFactory
+from specsim.workload.feed import FeedFactory
 
 _CHUNK = 4096
 
@@ -51,6 +60,20 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Feed:
+    """Requests that bring their own times and lengths; the run ends with the last of them.
+
+    Attributes:
+        arrivals: `arrivals(seed)` makes a fresh iterator of `workload.feed.Arrival`.
+    """
+
+    arrivals: FeedFactory
+
+
+Load = ClosedLoop | Poisson | Batch | Feed
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """When a run ends: whichever comes first. None means never.
 
@@ -77,17 +100,23 @@ class RunInput:
         prompt: law of prompt lengths.
         output: law of output lengths; the first token belongs to the prefill.
         domain_weights_D: how often a request belongs to each of the blocks' domains.
-        ranks: number of independent ranks.
+        ranks: number of ranks.
         capacity: requests that may run at once on one rank.
         router: how requests find a rank.
         seed: all randomness of the run.
         stop: when it ends.
+        lockstep: how the ranks step together; None for independent ranks.
+        kv: KV memory of each rank; None for no limit.
+        prefill: where prompts are read; None if that takes no time.
+        patience: when requests are taken back; None for never.
+        priority_shares_C: share of each priority class, the first served first; empty for one.
+        deaths: ranks that die.
     """
 
     blocks: Blocks
     scheduler: SchedulerFactory
     cost: StepCost
-    load: ClosedLoop | Poisson | Batch
+    load: Load
     prompt: LengthLaw
     output: LengthLaw
     domain_weights_D: NDArray[np.float64]
@@ -96,6 +125,12 @@ class RunInput:
     router: RouterKind
     seed: int
     stop: Stop
+    lockstep: Lockstep | None = None
+    kv: KvSpec | None = None
+    prefill: MixedPrefill | DisaggregatedPrefill | None = None
+    patience: Patience | None = None
+    priority_shares_C: tuple[float, ...] = ()
+    deaths: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +143,28 @@ class RunColumns:
         end_s: simulated time at the end.
         request_seconds: integral of the requests in the system (waiting and running) over the
             run, counted as they come and go.
+        prefill_steps: one row a step of the disaggregated prefill ranks; empty columns without.
+        ended: why the run ended.
+        findings: what a reader must know: ranks that died, spirals, starvation.
     """
 
     requests: Columns
     steps: Columns
     end_s: float
     request_seconds: float
+    prefill_steps: Columns
+    ended: str
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A run that has not been run: the clock, the cluster and its logs."""
+
+    env: Environment
+    cluster: Cluster
+    log: StepLog
+    prefill_log: StepLog
 
 
 def run(given: RunInput) -> RunColumns:
@@ -121,10 +172,44 @@ def run(given: RunInput) -> RunColumns:
 
     Raises:
         SchedulerFault: the scheduler broke its contract.
+        InputError: parts of the input contradict each other.
     """
+    simulation = prepare(given)
+    env, cluster = simulation.env, simulation.cluster
+    if given.stop.seconds is not None:
+        deadline = env.timeout(given.stop.seconds)
+        env.run(until=cluster.stop | deadline)
+    else:
+        env.run(until=cluster.stop)
+    cluster.check_conservation()
+    return RunColumns(
+        requests=cluster.columns(),
+        steps=simulation.log.columns(),
+        end_s=float(env.now),
+        request_seconds=cluster.request_seconds(),
+        prefill_steps=simulation.prefill_log.columns(),
+        ended=cluster.ended or "seconds",
+        findings=(*cluster.findings, *cluster.starved()),
+    )
+
+
+def prepare(given: RunInput) -> Simulation:
+    """Put a run together without running it.
+
+    Raises:
+        InputError: parts of the input contradict each other.
+    """
+    _check(given)
     env = Environment()
-    router = make_router(given.router, given.ranks)
-    log = StepLog()
+    ledger, log, prefill_log = Ledger(), StepLog(), StepLog()
+    classes = max(1, len(given.priority_shares_C))
+    router = make_router(
+        given.router,
+        given.ranks,
+        classes=classes,
+        rng=stream(given.seed, "router"),
+        mean_output_tokens=lambda: ledger.mean_output_tokens,
+    )
     cluster = Cluster(
         env,
         log=log,
@@ -133,11 +218,16 @@ def run(given: RunInput) -> RunColumns:
             prompt=given.prompt,
             output=given.output,
             domain_weights_D=given.domain_weights_D,
+            priority_shares_C=given.priority_shares_C,
         ),
+        ledger=ledger,
         router=router,
+        reads_prompts=given.prefill is not None,
         stop_after_finished=given.stop.requests,
         stop_after_tokens=given.stop.tokens,
     )
+    mixed = given.prefill if isinstance(given.prefill, MixedPrefill) else None
+    apart = given.prefill if isinstance(given.prefill, DisaggregatedPrefill) else None
     cluster.ranks.extend(
         Rank(
             env,
@@ -148,23 +238,73 @@ def run(given: RunInput) -> RunColumns:
             capacity=given.capacity,
             queue=router.queue_for(index),
             log=log,
-            on_finish=cluster.finished,
-            on_step=cluster.step_ended,
+            home=cluster,
+            kv=given.kv,
+            mixed=mixed,
+            first_round=1.0 if apart is None else apart.first_round,
         )
         for index in range(given.ranks)
     )
-    _start(cluster, given)
-    if given.stop.seconds is not None:
-        deadline = env.timeout(given.stop.seconds)
-        env.run(until=cluster.stop | deadline)
+    cluster.alive.extend(cluster.ranks)
+    if given.lockstep is None:
+        for rank in cluster.ranks:
+            rank.start()
     else:
-        env.run(until=cluster.stop)
-    return RunColumns(
-        requests=cluster.columns(),
-        steps=log.columns(),
-        end_s=float(env.now),
-        request_seconds=cluster.request_seconds(),
-    )
+        Group(env, cluster.ranks, given.lockstep)
+    if apart is not None:
+        cluster.pool = PrefillPool(
+            env,
+            apart,
+            queue=make_queue(classes),
+            log=prefill_log,
+            on_prefilled=cluster.prefilled,
+            on_left=cluster.left,
+        )
+    if given.patience is not None:
+        cluster.watch = Watch(env, given.patience, seed=given.seed, withdraw=cluster.withdraw)
+    cluster.deaths(given.deaths)
+    _start(cluster, given)
+    return Simulation(env, cluster, log, prefill_log)
+
+
+def _check(given: RunInput) -> None:
+    """Refuse what the engine cannot do, rather than do something else."""
+    gamma = given.blocks.gamma
+    kv, prefill = given.kv, given.prefill
+    if isinstance(prefill, MixedPrefill) and prefill.tokens_per_step < 1 + gamma:
+        raise InputError(
+            f"cluster.prefill.tokens_per_step: {prefill.tokens_per_step} does not hold one "
+            f"request's step of {1 + gamma} tokens (gamma {gamma})"
+        )
+    if kv is not None and kv.admission == "optimistic":
+        if kv.preemption == "recompute" and prefill is None:
+            raise InputError(
+                "cluster.kv.preemption: recompute would be free, since prefill takes no time "
+                "here; give cluster.prefill, or use swap or worst_case admission"
+            )
+        if kv.preemption == "swap" and given.router == "central_queue":
+            raise InputError(
+                "cluster.kv.preemption: swap keeps a request's KV on its rank, but with the "
+                "central_queue router another may take it; use recompute or another router"
+            )
+    if kv is not None and kv.prefix_reuse and isinstance(prefill, DisaggregatedPrefill):
+        raise InputError(
+            "cluster.kv.prefix_reuse: the caches of disaggregated prefill ranks are not modelled; "
+            "use mixed prefill, or leave it out"
+        )
+    seen: set[int] = set()
+    for death in given.deaths:
+        if not 0 <= death.rank < given.ranks or death.rank in seen:
+            raise InputError(
+                f"cluster.deaths: rank {death.rank} is not one of 0..{given.ranks - 1}, or dies "
+                "twice"
+            )
+        if death.back_s is not None and death.back_s <= death.at_s:
+            raise InputError(
+                f"cluster.deaths: rank {death.rank} comes back at {death.back_s:g} s, before it "
+                f"dies at {death.at_s:g} s"
+            )
+        seen.add(death.rank)
 
 
 def _start(cluster: Cluster, given: RunInput) -> None:
@@ -175,6 +315,8 @@ def _start(cluster: Cluster, given: RunInput) -> None:
             cluster.open_stream(_exponential(given.seed, "arrivals", 1 / rate_per_s))
         case Batch(num_requests):
             cluster.batch(num_requests)
+        case Feed(arrivals):
+            cluster.feed(arrivals(given.seed))
 
 
 def _thinking(seed: int, mean_s: float, law: str) -> Callable[[], float] | None:

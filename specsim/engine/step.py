@@ -30,6 +30,12 @@ class Slot(IntEnum):
     VERIFIED = 6  # drafts verified
     ACCEPTED = 7  # drafts accepted
     EMITTED = 8  # decode tokens emitted
+    LIMIT = 9  # most drafts that this round can accept: `NO_LIMIT` but after a bad transfer
+    PRIVATE = 10  # KV blocks that the request holds alone
+    SHARED = 11  # KV blocks that it holds through the prefix cache
+
+
+NO_LIMIT = 1 << 30
 
 
 class Total(IntEnum):
@@ -38,10 +44,11 @@ class Total(IntEnum):
     ACCEPTED = 0  # drafts accepted
     EMITTED = 1  # tokens that count as output
     FINISHED = 2  # requests that ended
+    CEILING = 3  # drafts that full verification would have accepted
 
 
 _ROW, _SEQUENCE, _LEFT, _CONTEXT = 1, 2, 3, 4
-_ROUNDS, _VERIFIED, _ACCEPTED, _EMITTED = 5, 6, 7, 8
+_ROUNDS, _VERIFIED, _ACCEPTED, _EMITTED, _LIMIT = 5, 6, 7, 8, 9
 
 
 @njit(cache=True, nogil=True)
@@ -68,16 +75,20 @@ def commit(
 ) -> None:
     """Accept, emit and move on every running request, in place; fill `accepted_R` and `totals`.
 
-    A step commits `min(verify_len, accepted of the block) + 1` tokens of a request and moves it as
-    many rows on; tokens past its end were verified and are not emitted. Finished requests keep
-    LEFT = 0 until `remove_finished`.
+    A step commits `min(verify_len, LIMIT, accepted of the block) + 1` tokens of a request and moves
+    it as many rows on; tokens past its end were verified and are not emitted. Finished requests
+    keep LEFT = 0 until `remove_finished`.
     """
     accepted_sum = 0
     emitted_sum = 0
+    ceiling_sum = 0
     finished = 0
     for r in range(num_requests):
         row = slots[_ROW, r]
-        accepted = min(verify_len_R[r], np.int64(num_accepted_N[row]))
+        ceiling = min(slots[_LIMIT, r], np.int64(num_accepted_N[row]))
+        slots[_LIMIT, r] = NO_LIMIT
+        ceiling_sum += ceiling
+        accepted = min(verify_len_R[r], ceiling)
         accepted_R[r] = accepted
         emitted = min(accepted + 1, slots[_LEFT, r])
         slots[_LEFT, r] -= emitted
@@ -100,6 +111,7 @@ def commit(
     totals[0] = accepted_sum
     totals[1] = emitted_sum
     totals[2] = finished
+    totals[3] = ceiling_sum
 
 
 def commit_twin(
@@ -113,7 +125,9 @@ def commit_twin(
     """Do what `commit` does, in plain numpy."""
     batch = slots[:, :num_requests]
     recorded_R = blocks.num_accepted_N[batch[Slot.ROW]].astype(np.int64)
-    accepted_R[:num_requests] = np.minimum(verify_len_R, recorded_R)
+    ceiling_R = np.minimum(recorded_R, batch[Slot.LIMIT])
+    batch[Slot.LIMIT] = NO_LIMIT
+    accepted_R[:num_requests] = np.minimum(verify_len_R, ceiling_R)
     accepted_R = accepted_R[:num_requests]
     emitted_R = np.minimum(accepted_R + 1, batch[Slot.LEFT])
     batch[Slot.LEFT] -= emitted_R
@@ -128,7 +142,25 @@ def commit_twin(
         past_R, blocks.next_sequence_S[batch[Slot.SEQUENCE]], batch[Slot.SEQUENCE]
     )
     batch[Slot.ROW] = np.where(past_R, blocks.first_row_S[batch[Slot.SEQUENCE]], batch[Slot.ROW])
-    totals[:] = accepted_R.sum(), emitted_R.sum(), (batch[Slot.LEFT] == 0).sum()
+    finished = (batch[Slot.LEFT] == 0).sum()
+    totals[:] = accepted_R.sum(), emitted_R.sum(), finished, ceiling_R.sum()
+
+
+@njit(cache=True, nogil=True)
+def degrade(
+    slots: Any, num_requests: int, factor: float, confidence_RG: Any, survival_RG: Any
+) -> None:
+    """Scale what the drafter says of rows whose drafts are degraded (LIMIT is set): c by `factor`.
+
+    A survival is a product of confidences, so position k falls by `factor` to the power k.
+    """
+    for r in range(num_requests):
+        if slots[_LIMIT, r] != NO_LIMIT:
+            product = 1.0
+            for k in range(survival_RG.shape[1]):
+                product *= factor
+                confidence_RG[r, k] *= factor
+                survival_RG[r, k] *= product
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specsim.acceptance.blocks import lay_out
-from specsim.engine.step import Slot, Total, commit, commit_twin, gather, remove_finished
+from specsim.engine.step import NO_LIMIT, Slot, Total, commit, commit_twin, gather, remove_finished
 from tests.engine_world import random_trace
 
 
@@ -18,6 +18,7 @@ def _slots(rng: np.random.Generator, blocks, count: int, capacity: int) -> np.nd
     slots[Slot.ROW, :count] = rng.integers(blocks.first_row_S[sequence], blocks.end_row_S[sequence])
     slots[Slot.LEFT, :count] = rng.integers(1, 7, count)
     slots[Slot.CONTEXT, :count] = rng.integers(1, 100, count)
+    slots[Slot.LIMIT, :count] = rng.choice([0, 1, 3, NO_LIMIT], count)
     return slots
 
 
@@ -30,7 +31,7 @@ def test_commit_equals_its_twin(gamma: int, count: int) -> None:
         slots = _slots(rng, blocks, count, count + 3)
         twin = slots.copy()
         verify_len_R = rng.integers(0, gamma + 1, count)
-        totals, twin_totals = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
+        totals, twin_totals = np.zeros((2, len(Total)), dtype=np.int64)
         accepted_R, twin_accepted_R = np.zeros((2, count + 3), dtype=np.int64)
         commit(
             slots,
@@ -67,7 +68,7 @@ def test_a_row_past_its_sequence_goes_on_in_the_same_domain() -> None:
             np.array([0]),
             blocks,
             np.zeros(1, dtype=np.int64),
-            np.zeros(3, dtype=np.int64),
+            np.zeros(len(Total), dtype=np.int64),
         )
         assert slots[Slot.SEQUENCE, 0] == following
         assert slots[Slot.ROW, 0] == blocks.first_row_S[following]
