@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from specsim.cost.table import load_table
 from specsim.errors import Problem, ScenarioError, SpecsimError
@@ -24,7 +25,7 @@ def build_arms(loaded: LoadedScenario) -> dict[str, Arm]:
     Raises:
         ScenarioError: all that is wrong with any of them, each with its place in the file.
     """
-    scenario, folder = loaded.scenario, loaded.path.parent
+    scenario, folder = loaded.scenario, loaded.path.parent.resolve()
     arms: dict[str, Arm] = {}
     found: dict[tuple[str, str], Problem] = {}
 
@@ -62,7 +63,7 @@ def _acceptance_error(
         config.build(
             seed=loaded.scenario.seed,
             gamma=max(policy.gamma, 1),
-            locate=locator(loaded.path.parent),
+            locate=locator(loaded.path.parent.resolve()),
         )
     except SpecsimError as error:
         return error
@@ -71,9 +72,19 @@ def _acceptance_error(
 
 def _problems(loaded: LoadedScenario, error: SpecsimError, keys: Keys) -> list[Problem]:
     """Place an error: by the path that its message begins with, else at `keys`."""
+    # Paths as the user named the folder.
+    whole, named_as = f"{loaded.path.parent.resolve()}/", f"{loaded.path.parent}/"
+    shorter = "" if named_as == "./" else named_as
     if isinstance(error, ScenarioError):
-        return list(error.problems)
-    text = str(error)
+        return [
+            replace(
+                problem,
+                where=problem.where.replace(whole, shorter),
+                message=problem.message.replace(whole, shorter),
+            )
+            for problem in error.problems
+        ]
+    text = str(error).replace(whole, shorter)
     path = _PATH.match(text)
     if path:
         named: Keys = tuple(path.group(1).split("."))

@@ -10,15 +10,16 @@ from typing import Any
 
 import specsim
 from specsim.engine.run import run
-from specsim.errors import Problem, ScenarioError, SpecsimError
 from specsim.metrics.catalog import measure, summarise
 from specsim.metrics.record import Columns
-from specsim.scenario.build import Arm, build_arm, run_input
-from specsim.scenario.load import LoadedScenario, canonical_json, load_scenario, scenario_hash
+from specsim.scenario.build import build_arm, run_input
+from specsim.scenario.check import build_arms
+from specsim.scenario.load import canonical_json, load_scenario, scenario_hash
 from specsim.scenario.locate import find_scenario
 from specsim.scenario.schema import FrontierQuestion, PointQuestion, Scenario
 from specsim.study.answer import summary_of
 from specsim.study.executor import make_executor, run_tasks
+from specsim.study.shares import time_shares
 from specsim.study.store import write_run
 from specsim.workload.arrivals import BatchConfig
 
@@ -76,7 +77,7 @@ def run_point(task: PointTask) -> PointResult:
         gpus_per_rank=scenario.cluster.gpus_per_rank,
         cut_warmup=not isinstance(scenario.workload.arrivals, BatchConfig),
     )
-    metrics = summarise(window)
+    metrics = summarise(window) | time_shares(window, arm.cost)
     longest = int((out.steps["num_requests"] + out.steps["verified"]).max(initial=0))
     metrics["longest_forward_tokens"] = float(longest)
     if isinstance(scenario.workload.arrivals, BatchConfig):
@@ -108,7 +109,7 @@ def run_scenario(
     started = time.perf_counter()
     loaded = load_scenario(find_scenario(scenario_path_or_name), overrides=overrides)
     scenario = loaded.scenario
-    arms = _arms(loaded)
+    arms = build_arms(loaded)
     profiles = list(dict.fromkeys(path for arm in arms.values() for path in arm.profiles))
     digest = scenario_hash(scenario, profiles)
     folder = loaded.path.parent.resolve()
@@ -163,22 +164,6 @@ def run_scenario(
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
     return store("complete")
-
-
-def _arms(loaded: LoadedScenario) -> dict[str, Arm]:
-    """Build every policy, or say what is wrong with all of them at once."""
-    arms: dict[str, Arm] = {}
-    wrong: list[Problem] = []
-    for name in loaded.scenario.policies:
-        try:
-            arms[name] = build_arm(loaded.scenario, name, folder=loaded.path.parent.resolve())
-        except ScenarioError as error:
-            wrong += error.problems
-        except SpecsimError as error:
-            wrong.append(loaded.problem(("policies", name), str(error)))
-    if wrong:
-        raise ScenarioError(list(dict.fromkeys(wrong)))
-    return arms
 
 
 def _loads(scenario: Scenario) -> Sequence[int | None]:
