@@ -23,6 +23,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ),
     ("list", "specsim.cli.listing:listing", "List shipped scenarios, profiles, or schedulers."),
     ("sweep", "specsim.cli.sweep:sweep", "Run every point of a study; go on where it was killed."),
+    ("report", "specsim.cli.report:report", "Draw a stored run or study as a page."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
     ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),
     ("lossless", "specsim.cli.lossless:app", "Prove or refute that a scheduler is lossless."),
@@ -53,6 +54,7 @@ def make_app() -> App:
         version=__version__,
         help_format="plaintext",
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for sort_key, (name, target, text) in enumerate(VERBS):
         app.command(target, name=name, help=text, sort_key=sort_key)
