@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from specsim.cost.table import Curve, Read, StepTable, Surface, Term, load_table
-from specsim.errors import InputError
+from specsim.errors import InputError, SchedulerFault
 from specsim.registry import Config
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Locate = Callable[[str, str], Path]
-Layout = Literal["ragged", "padded"]
+Layout = Literal["ragged", "padded", "cap_accept", "uniform"]
 
 _TERMS: tuple[Term, ...] = ("attention", "draft", "host")
 
@@ -57,7 +57,10 @@ class CostConfig(Config):
         table: a shipped table such as `vllm/v4_flash_tp4_b300`, or a path beside the scenario.
         read: how the engine reads between the table's probes.
         running_max: raise each probe to the largest before it first, as vLLM installs its table.
-        layout: `ragged` charges the tokens verified, `padded` R (1 + the longest plan).
+        layout: what a forward is charged for. `ragged`: the tokens planned. `padded`:
+            R (1 + the longest plan). `cap_accept`: everything, R (1 + gamma), of which only the
+            plan is committed (SGLang's mode that shows the ceiling). `uniform`: the tokens planned,
+            by an engine that refuses plans of unequal lengths.
         attention, draft, host: `table`, `included` (inside the verify curve), or a labelled input.
             Left out: `table` or `included`, whichever the table says; an error if it says neither.
     """
@@ -77,6 +80,7 @@ class CostConfig(Config):
         max_requests: int,
         max_tokens: int,
         draft: TermChoice | Literal["none"] | None = None,
+        gamma: int = 0,
     ) -> StepCost:
         """Load the table and make the engine's cost object.
 
@@ -85,13 +89,21 @@ class CostConfig(Config):
             max_requests: most requests that a rank decodes in one step.
             max_tokens: most tokens of one forward, prefill tokens included.
             draft: a policy's own draft cost; `none` drafts nothing; None keeps the scenario's.
+            gamma: drafts a request, for `cap_accept`.
 
         Raises:
             InputError: a term is missing, or is given in a way the table contradicts.
             ScenarioError: the table's file is wrong.
         """
         table = load_table(locate("steps", self.table))
-        return make_cost(self, table, max_requests=max_requests, max_tokens=max_tokens, draft=draft)
+        return make_cost(
+            self,
+            table,
+            max_requests=max_requests,
+            max_tokens=max_tokens,
+            draft=draft,
+            gamma=gamma,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,17 +112,21 @@ class StepCost:
 
     Attributes:
         table: the table behind it.
-        layout: how a ragged plan is charged.
+        layout: how a ragged plan is charged (`CostConfig`).
+        gamma: drafts a request, which `cap_accept` verifies whatever the plan.
         verify_s_B: seconds of one target forward at B = 0 .. max_tokens; read-only.
         extrapolated_from: largest B that was probed; longer forwards are extrapolated.
         sources: for each term, where it comes from, for the manifest.
+        host_s_R: the host's part of `fixed_s`, seconds at R = 0 .. max_requests.
     """
 
     table: StepTable
     layout: Layout
+    gamma: int
     verify_s_B: FloatArray
     extrapolated_from: int
     sources: dict[str, str]
+    host_s_R: FloatArray
     _flat_s: list[float]  # draft + host, by R
     _attention: _Attention
 
@@ -131,16 +147,32 @@ class StepCost:
             return flat_s
         return flat_s + self._attention.at(num_requests, kv_tokens)
 
+    def draft_s(self, num_requests: int) -> float:
+        """Seconds of a step that drafting for `num_requests` takes, inside `fixed_s`."""
+        return self._flat_s[num_requests] - float(self.host_s_R[num_requests])
+
     def charged_tokens(self, verify_len_R: IntArray) -> int:
         """Tokens of the forward that a plan pays for, anchors included, prefill not.
 
         Args:
             verify_len_R: drafts verified of each request, `[R]`.
+
+        Raises:
+            SchedulerFault: the layout is `uniform` and the plan is not.
         """
         if len(verify_len_R) == 0:
             return 0
         if self.layout == "padded":
             return len(verify_len_R) * (1 + int(verify_len_R.max()))
+        if self.layout == "cap_accept":
+            return len(verify_len_R) * (1 + self.gamma)
+        if self.layout == "uniform" and verify_len_R.min() != verify_len_R.max():
+            raise SchedulerFault(
+                f"cost.layout: this engine takes equal verify lengths only, and the scheduler "
+                f"planned {int(verify_len_R.min())} to {int(verify_len_R.max())} drafts in one "
+                "step; use a scheduler of one length (fixed, uniform_length), or layout ragged or "
+                "padded"
+            )
         return len(verify_len_R) + int(verify_len_R.sum())
 
 
@@ -177,6 +209,7 @@ def make_cost(
     max_requests: int,
     max_tokens: int,
     draft: TermChoice | Literal["none"] | None = None,
+    gamma: int = 0,
 ) -> StepCost:
     """Make the engine's cost object from a table at hand; see `CostConfig.build`."""
     chosen: dict[Term, TermChoice | Literal["none"] | None] = {
@@ -189,13 +222,17 @@ def make_cost(
     verify_s_B.flags.writeable = False
     flat_s_R = _by_requests(table.draft, settled["draft"], config, max_requests)
     flat_s_R[0] = 0.0  # nobody to draft for
-    flat_s_R += _by_requests(table.host, settled["host"], config, max_requests)
+    host_s_R = _by_requests(table.host, settled["host"], config, max_requests)
+    host_s_R.flags.writeable = False
+    flat_s_R += host_s_R
     return StepCost(
         table=table,
         layout=config.layout,
+        gamma=gamma,
         verify_s_B=verify_s_B,
         extrapolated_from=table.last_tokens,
         sources={term: _described(table, settled[term]) for term in _TERMS},
+        host_s_R=host_s_R,
         _flat_s=flat_s_R.tolist(),
         _attention=_attention(table.attention, settled["attention"], max_requests),
     )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from specsim.report.pareto import Frontier, comparison, frontier
 from specsim.scenario.build import Arm
 from specsim.scenario.schema import FrontierQuestion, Scenario
+from specsim.study.reliability import reliability
 
 FEWEST_REQUESTS = 100
 """Below so many finished requests a point's percentiles say little, and the summary warns."""
@@ -81,6 +82,7 @@ def _policy(arm: Arm, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for key in ("model", "calibration", "status", "source", "tilted")
             if key in metadata
         },
+        "reliability": reliability(arm.trace, gamma=arm.config.gamma) if arm.config.gamma else [],
         "points": list(points),
     }
 
