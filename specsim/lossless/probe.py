@@ -142,7 +142,12 @@ class Planner:
         self.fixed_s = float(world.fixed_s)
         self._plans: dict[ViewRecord, tuple[int, ...]] = {}
         self._survivals: dict[Rows, Rows] = {}
-        self._state = None if self.remembers else state_of(self.scheduler)
+        self._state: Any = None
+        if not self.remembers:
+            try:
+                self._state = state_of(self.scheduler)
+            except Memory:
+                self.remembers = True  # it holds parts whose changes could not be seen
 
     def survivals(self, confidence: Rows) -> Rows:
         """Return the float64 survivals of one step's confidences."""

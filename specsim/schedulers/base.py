@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from specsim.errors import SchedulerFault, SpecsimError
 
-Reads = Literal["live", "lagged", "history"]
+Reads = Literal["live", "lagged", "history", "sampled", "oracle"]
+"""Parts of a view. The last two are never lossless ground: `sampled` is q(x[r, k]) itself, which
+some published rules rank by, and `oracle` what verification would accept, for upper bounds."""
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
 
@@ -64,6 +66,8 @@ class BatchView:
         "_confidence_RG",
         "_history",
         "_lagged_survival_RG",
+        "_num_accepted_R",
+        "_sampled_RG",
         "_survival_RG",
         "base_tokens",
         "fixed_s",
@@ -86,6 +90,8 @@ class BatchView:
         survival_RG: FloatArray | None = None,
         lagged_survival_RG: FloatArray | None = None,
         history: History | None = None,
+        sampled_RG: FloatArray | None = None,
+        num_accepted_R: IntArray | None = None,
     ) -> None:
         self.step = step
         self.gamma = gamma
@@ -97,6 +103,33 @@ class BatchView:
         self._survival_RG = survival_RG
         self._lagged_survival_RG = lagged_survival_RG
         self._history = history
+        self._sampled_RG = sampled_RG
+        self._num_accepted_R = num_accepted_R
+
+    def replaced(
+        self,
+        *,
+        confidence_RG: FloatArray | None = None,
+        survival_RG: FloatArray | None = None,
+        lagged_survival_RG: FloatArray | None = None,
+    ) -> BatchView:
+        """Return a view with other scores and all else the same; None keeps what there is."""
+        return BatchView(
+            step=self.step,
+            gamma=self.gamma,
+            request_id_R=self.request_id_R,
+            base_tokens=self.base_tokens,
+            verify_s_B=self.verify_s_B,
+            fixed_s=self.fixed_s,
+            confidence_RG=self._confidence_RG if confidence_RG is None else confidence_RG,
+            survival_RG=self._survival_RG if survival_RG is None else survival_RG,
+            lagged_survival_RG=(
+                self._lagged_survival_RG if lagged_survival_RG is None else lagged_survival_RG
+            ),
+            history=self._history,
+            sampled_RG=self._sampled_RG,
+            num_accepted_R=self._num_accepted_R,
+        )
 
     @property
     def num_requests(self) -> int:
@@ -132,6 +165,26 @@ class BatchView:
         if self._history is None:
             raise UndeclaredReadError(_undeclared("history", "history"))
         return self._history
+
+    @property
+    def sampled_RG(self) -> FloatArray:
+        """q(x[r, k]): the draft law's probability of each proposed token, `[R, gamma]`.
+
+        Needs `sampled`. It reads the token itself, so a rule that ranks by it is not lossless.
+        """
+        if self._sampled_RG is None:
+            raise UndeclaredReadError(_undeclared("sampled_RG", "sampled"))
+        return self._sampled_RG
+
+    @property
+    def num_accepted_R(self) -> IntArray:
+        """Drafts that full verification of this block would accept, int64 `[R]`.
+
+        Needs `oracle`; no policy can know it.
+        """
+        if self._num_accepted_R is None:
+            raise UndeclaredReadError(_undeclared("num_accepted_R", "oracle"))
+        return self._num_accepted_R
 
 
 def _undeclared(name: str, needed: Reads) -> str:
