@@ -15,6 +15,8 @@ FLAT_SHARE = 0.01
 """A curve that rises by less than this over its range is flat: every plan costs the same."""
 CLIFF_RATIO = 2.0
 """One probe that costs this many times the probe before it, with less than twice the tokens."""
+KNEE_RATIO = 1.25
+"""A step that costs this many times the smallest one is past the knee."""
 RISER_SHARE = 0.03
 """A rise between neighbouring probes that counts as a riser if it also beats the trend."""
 FALL_SHARE = 0.02
@@ -52,18 +54,12 @@ class Riser:
 
 
 def knee_tokens(verify: Curve) -> int:
-    """Return the probe where the curve turns from flat to sloped.
+    """Return the last probe before a step costs a quarter more than the first one.
 
-    The probe that lies farthest below the chord from the first to the last one, on linear axes; the
-    last probe for a curve that never bends upwards.
+    Up to there tokens are nearly free: the forward waits for its weights, not for its arithmetic.
     """
-    x_N, y_N = verify.probes_N.astype(np.float64), verify.seconds_N
-    if len(x_N) < 3:
-        return verify.last
-    chord_N = y_N[0] + (y_N[-1] - y_N[0]) * (x_N - x_N[0]) / (x_N[-1] - x_N[0])
-    below_N = chord_N - y_N
-    deepest = int(np.argmax(below_N))
-    return int(verify.probes_N[deepest]) if below_N[deepest] > 0 else verify.last
+    dear_N = np.flatnonzero(verify.seconds_N > KNEE_RATIO * verify.seconds_N[0])
+    return int(verify.probes_N[max(0, dear_N[0] - 1)]) if len(dear_N) else verify.last
 
 
 def risers(verify: Curve) -> list[Riser]:

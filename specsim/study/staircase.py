@@ -73,14 +73,15 @@ def trace_survivals(trace: DenseTrace, num_requests: int, rng: np.random.Generat
     """Draw R blocks of a trace and return their survivals, `[R, gamma]`."""
     rows_R = rng.integers(trace.num_anchors, size=num_requests)
     confidence_RG = np.asarray(trace.confidence_NG[rows_R], dtype=np.float64)
-    return np.cumprod(confidence_RG, axis=1)
+    return np.asarray(np.cumprod(confidence_RG, axis=1), dtype=np.float64)
 
 
 def beta_survivals(
     num_requests: int, gamma: int, rng: np.random.Generator, *, a: float = 8.0, b: float = 2.0
 ) -> FloatArray:
     """Draw independent Beta(a, b) confidences and return their survivals, `[R, gamma]`."""
-    return np.cumprod(rng.beta(a, b, size=(num_requests, gamma)), axis=1)
+    confidence_RG = rng.beta(a, b, size=(num_requests, gamma))
+    return np.asarray(np.cumprod(confidence_RG, axis=1), dtype=np.float64)
 
 
 def straight_line(table: StepTable, max_tokens: int) -> FloatArray:

@@ -38,7 +38,8 @@ def test_risers_and_knee_of_a_known_staircase() -> None:
     assert [(r.before_tokens, r.after_tokens) for r in risers(found)] == [(128, 136)]
     bent = curve([1, 64, 128, 256, 512], [5.0, 5.1, 5.2, 10.0, 20.0])
     assert knee_tokens(bent) == 128
-    assert knee_tokens(curve([1, 2, 3], [1.0, 2.0, 3.0])) == 3
+    assert knee_tokens(curve([1, 2, 3], [1.0, 1.1, 1.2])) == 3
+    assert knee_tokens(curve([1, 2, 3], [1.0, 1.5, 2.0])) == 1
 
 
 def test_the_b300_table_has_its_known_oddities() -> None:

@@ -1,0 +1,232 @@
+"""Timings in other tools' files as raw rows: SGLang's `bench_one_batch` JSONL, and plain CSV.
+
+Units stand in the names (`seconds`, `step_ms`) or are defined by the tool; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from typing import Any
+
+from specsim.cost.rows import Row
+from specsim.cost.telemetry import Telemetry
+from specsim.errors import InputError, Problem, ScenarioError, nearest
+
+_ONE_BATCH = (
+    "run_name",
+    "batch_size",
+    "input_len",
+    "output_len",
+    "prefill_latency",
+    "prefill_throughput",
+    "median_decode_latency",
+    "median_decode_throughput",
+    "total_latency",
+    "overall_throughput",
+)
+_CSV = ("batch_tokens", "num_requests", "context_tokens", "seconds", "step_ms")
+_TELEMETRY = (
+    "concurrency",
+    "tpot_ms",
+    "acceptance_length",
+    "tokens_per_request",
+    "context_tokens",
+)
+_FRONTIER = ("tok_s_user", "tok_s_gpu")
+
+
+def parse_one_batch(text: str, *, where: str) -> list[Row]:
+    """Read SGLang's `bench_one_batch` JSONL: one whole decode step a line, latencies in seconds.
+
+    Context is the prompt plus half of the output, which the median step has seen.
+
+    Raises:
+        ScenarioError: every problem, by line and field.
+    """
+    problems: list[Problem] = []
+    rows: list[Row] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        place = f"{where}:{number}"
+        try:
+            data = json.loads(line)
+        except json.JSONDecodeError as error:
+            problems.append(Problem(f"{place}:{error.colno}", "", f"not JSON: {error.msg}"))
+            continue
+        if not isinstance(data, dict):
+            problems.append(Problem(place, "", "must be an object"))
+            continue
+        found = [
+            Problem(place, key, "is not a field of bench_one_batch", nearest(key, _ONE_BATCH))
+            for key in data
+            if key not in _ONE_BATCH
+        ]
+        numbers = {
+            key: _number(data.get(key), place, key, found)
+            for key in ("batch_size", "input_len", "output_len", "median_decode_latency")
+        }
+        problems += found
+        if not found:
+            size = int(numbers["batch_size"])
+            context = int(numbers["input_len"] + numbers["output_len"] / 2)
+            rows.append(Row("step", size, size, context, numbers["median_decode_latency"]))
+    if not rows and not problems:
+        problems.append(Problem(where, "", "has no rows"))
+    if problems:
+        raise ScenarioError(problems)
+    return rows
+
+
+def parse_csv_rows(text: str, *, where: str) -> list[Row]:
+    """Read a CSV with `batch_tokens` and either `seconds` or `step_ms`.
+
+    `num_requests` (1 token a request where absent) and `context_tokens` (0 where absent) may stand
+    beside.
+
+    Raises:
+        ScenarioError: every problem, by row and field; unknown columns are listed.
+    """
+    columns, lines = _table(text, where, _CSV, needed=("batch_tokens",))
+    units = [name for name in ("seconds", "step_ms") if name in columns]
+    if len(units) != 1:
+        message = "give exactly one of the columns seconds and step_ms; a unit is never guessed"
+        raise ScenarioError([Problem(f"{where}:1", "", message)])
+    scale = 1.0 if units[0] == "seconds" else 1e-3
+    problems: list[Problem] = []
+    rows: list[Row] = []
+    for number, line in lines:
+        place = f"{where}:{number}"
+        found: list[Problem] = []
+        tokens = _whole(line["batch_tokens"], place, "batch_tokens", found)
+        requests = (
+            _whole(line["num_requests"], place, "num_requests", found)
+            if "num_requests" in columns
+            else tokens
+        )
+        context = (
+            _whole(line["context_tokens"], place, "context_tokens", found, least=0)
+            if "context_tokens" in columns
+            else 0
+        )
+        value = _number(line[units[0]], place, units[0], found)
+        problems += found
+        if not found:
+            rows.append(Row("step", tokens, requests, context, value * scale))
+    if problems:
+        raise ScenarioError(problems)
+    return rows
+
+
+def parse_telemetry(text: str, *, where: str) -> list[Telemetry]:
+    """Read a CSV of what a running engine showed at several loads.
+
+    Columns: `concurrency`, `tpot_ms`, and where it speculates `acceptance_length` and
+    `tokens_per_request` (both 1 where absent), and `context_tokens` if known.
+
+    Raises:
+        ScenarioError: every problem, by row and field.
+    """
+    columns, lines = _table(text, where, _TELEMETRY, needed=("concurrency", "tpot_ms"))
+    problems: list[Problem] = []
+    points: list[Telemetry] = []
+    for number, line in lines:
+        place = f"{where}:{number}"
+        found: list[Problem] = []
+        value = {
+            name: _number(line[name], place, name, found) if name in columns else default
+            for name, default in (
+                ("concurrency", 0.0),
+                ("tpot_ms", 0.0),
+                ("acceptance_length", 1.0),
+                ("tokens_per_request", 1.0),
+                ("context_tokens", 0.0),
+            )
+        }
+        if not found:
+            try:
+                points.append(
+                    Telemetry(
+                        value["concurrency"],
+                        value["tpot_ms"] * 1e-3,
+                        value["acceptance_length"],
+                        value["tokens_per_request"],
+                        value["context_tokens"],
+                    )
+                )
+            except InputError as error:
+                found.append(Problem(place, "", str(error)))
+        problems += found
+    if problems:
+        raise ScenarioError(problems)
+    return points
+
+
+def parse_frontier(text: str, *, where: str) -> tuple[list[float], list[float]]:
+    """Read a CSV of a throughput-interactivity line: `tok_s_user`, `tok_s_gpu`.
+
+    Raises:
+        ScenarioError: every problem, by row and field.
+    """
+    _, lines = _table(text, where, _FRONTIER, needed=_FRONTIER)
+    problems: list[Problem] = []
+    speeds = [_number(x["tok_s_user"], f"{where}:{n}", "tok_s_user", problems) for n, x in lines]
+    gpus = [_number(x["tok_s_gpu"], f"{where}:{n}", "tok_s_gpu", problems) for n, x in lines]
+    if problems:
+        raise ScenarioError(problems)
+    return speeds, gpus
+
+
+def _table(
+    text: str, where: str, known: tuple[str, ...], *, needed: tuple[str, ...]
+) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    reader = csv.DictReader(text.splitlines())
+    columns = [name.strip() for name in reader.fieldnames or []]
+    reader.fieldnames = columns
+    problems = [
+        Problem(
+            f"{where}:1",
+            name,
+            f"column is not known; legal: {', '.join(known)}",
+            nearest(name, known),
+        )
+        for name in columns
+        if name not in known
+    ]
+    problems += [
+        Problem(f"{where}:1", name, "column is missing") for name in needed if name not in columns
+    ]
+    if problems:
+        raise ScenarioError(problems)
+    lines = [(reader.line_num, row) for row in reader]
+    if not lines:
+        raise ScenarioError([Problem(where, "", "has no rows")])
+    return columns, lines
+
+
+def _number(value: Any, place: str, field: str, problems: list[Problem]) -> float:
+    """Read a number above 0 (at least 0 for lengths of context)."""
+    least_is_legal = field == "context_tokens"
+    try:
+        found = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found) or found < 0 or (found == 0 and not least_is_legal):
+        wanted = "at least 0" if least_is_legal else "above 0"
+        problems.append(Problem(place, field, f"must be a number {wanted}, not {value!r}"))
+        return 1.0
+    return found
+
+
+def _whole(value: Any, place: str, field: str, problems: list[Problem], *, least: int = 1) -> int:
+    try:
+        found = int(str(value).strip())
+    except ValueError:
+        found = least - 1
+    if found < least:
+        message = f"must be a whole number of at least {least}, not {value!r}"
+        problems.append(Problem(place, field, message))
+        return max(1, least)
+    return found
