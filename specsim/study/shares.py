@@ -54,6 +54,8 @@ def time_shares(window: Window, cost: StepCost) -> dict[str, float | None]:
         "draft": draft_s,
         "host": host_s,
         "rank_wait": wait_s,
-        "idle": total_s - own_s - wait_s,
+        # A step that straddles the window's start counts whole, so this may be a hair below 0.
+        "idle": max(0.0, total_s - own_s - wait_s),
     }
-    return {f"time_{part}_share": found[part] / total_s for part in PARTS}
+    whole_s = sum(found.values())
+    return {f"time_{part}_share": found[part] / whole_s for part in PARTS}
