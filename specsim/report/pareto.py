@@ -28,6 +28,7 @@ class Cut:
     Attributes:
         value: the other coordinate there; None if the line does not get there.
         reason: why not, in one sentence; empty otherwise.
+        at_least: where the loads asked end before the cut, the value that is held for certain.
         low: the line's point before the cut.
         high: the line's point after it.
         weight: how far from `low` to `high`, 0 to 1.
@@ -35,6 +36,7 @@ class Cut:
 
     value: float | None
     reason: str = ""
+    at_least: float | None = None
     low: int = 0
     high: int = 0
     weight: float = 0.0
@@ -64,13 +66,14 @@ class Frontier:
             return Cut(
                 None,
                 f"{self.name} never reaches {speed:g} tok/s/user; its fastest point has "
-                f"{self.speed_P[-1]:.4g}",
+                f"{_short(self.speed_P[-1])}",
             )
         if speed < self.speed_P[0]:
             return Cut(
                 None,
                 f"{self.name} is faster than {speed:g} tok/s/user under every load asked; its "
-                f"slowest point has {self.speed_P[0]:.4g}: ask for more users",
+                f"slowest point has {_short(self.speed_P[0])}: ask for more users",
+                at_least=float(self.throughput_P[0]),
             )
         return _cut(self.speed_P, self.throughput_P, speed)
 
@@ -81,18 +84,19 @@ class Frontier:
         if throughput > self.throughput_P[0]:
             return Cut(
                 None,
-                f"{self.name} never reaches {throughput:.4g} tok/s/GPU; its largest is "
-                f"{self.throughput_P[0]:.4g}",
+                f"{self.name} never reaches {_short(throughput)} tok/s/GPU; its largest is "
+                f"{_short(self.throughput_P[0])}",
             )
         if throughput < self.throughput_P[-1]:
             return Cut(
                 None,
-                f"{self.name} has more than {throughput:.4g} tok/s/GPU under every load asked; its "
-                f"smallest is {self.throughput_P[-1]:.4g}: ask for fewer users",
+                f"{self.name} has more than {_short(throughput)} tok/s/GPU under every load asked; "
+                f"its smallest is {_short(self.throughput_P[-1])}: ask for fewer users",
+                at_least=float(self.speed_P[-1]),
             )
         found = _cut(self.throughput_P[::-1], self.speed_P[::-1], throughput)
         last = len(self.rows) - 1
-        return Cut(found.value, "", last - found.low, last - found.high, found.weight)
+        return Cut(found.value, low=last - found.low, high=last - found.high, weight=found.weight)
 
     def read(self, metric: str, cut: Cut) -> float | None:
         """Interpolate any metric of the points at a cut; None if a neighbour lacks it."""
@@ -182,8 +186,12 @@ def _cut(along_P: NDArray[np.float64], across_P: NDArray[np.float64], at: float)
     """Interpolate `across_P` at `at`, which lies inside the increasing `along_P`."""
     high = int(np.searchsorted(along_P, at, side="left"))
     if along_P[high] == at:
-        return Cut(float(across_P[high]), "", high, high, 0.0)
+        return Cut(float(across_P[high]), low=high, high=high)
     low = high - 1
     weight = float((at - along_P[low]) / (along_P[high] - along_P[low]))
     value = float(across_P[low] + weight * (across_P[high] - across_P[low]))
-    return Cut(value, "", low, high, weight)
+    return Cut(value, low=low, high=high, weight=weight)
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from specsim.report.pareto import Cut, Frontier, frontier
 from specsim.study.validation import Validation
 
 _PLAIN_WIDTH = 120
@@ -29,13 +30,13 @@ def print_answer(
         console: where to print; stdout if None.
     """
     console = console or _console()
-    frontier = summary["question"]["kind"] == "frontier"
-    console.print(_fitting(frontier_table if frontier else point_table, summary, console))
-    if frontier:
+    asks_frontier = summary["question"]["kind"] == "frontier"
+    console.print(_fitting(frontier_table if asks_frontier else point_table, summary, console))
+    if asks_frontier:
         for line in verdict(summary):
-            console.print(line, style="bold")
+            console.print(line, style="bold", markup=False)
     for line in _reasons(summary):
-        console.print(f"no value: {line}", markup=False)
+        console.print(f"note: {line}", markup=False)
     for line in summary["warnings"]:
         console.print(f"beware: {line}", markup=False)
     console.print(f"stored in {directory}", markup=False, soft_wrap=True)
@@ -92,17 +93,17 @@ def frontier_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
         ),
         left_out,
     )
-    best = _best(summary, headline)
+    best, lines = _best(summary), _lines(summary)
     for name, policy in summary["policies"].items():
         at = record[name, headline]
         cells = [
-            _number(at["tok_s_gpu"], ",.0f"),
+            _held(lines[name], headline),
             _number(at["users_per_gpu"], ",.1f"),
             _number(at["budget_tokens"], ".2f"),
             _number(at["rejected_share"], ".1%"),
             _number(at["ratio_to_baseline"], ".2f"),
             _number(speedup.get(name, {}).get(f"{headline:g}"), ".2f"),
-            *(_number(record[name, slo]["tok_s_gpu"], ",.0f") for slo in others),
+            *(_held(lines[name], slo) for slo in others),
         ]
         shown = cells[: len(table.columns) - 1]
         table.add_row(_marked(name, policy), *shown, style="bold" if name == best else None)
@@ -179,44 +180,92 @@ def _marked(name: str, policy: Mapping[str, Any]) -> Text:
 
 
 def verdict(summary: Mapping[str, Any]) -> list[str]:
-    """Say in a sentence which policy holds the most throughput at the headline SLO."""
+    """Say in a sentence or two which lossless policy holds the most throughput at the headline SLO."""
     slo, baseline = summary["question"]["headline_slo"], summary["question"]["baseline"]
-    best = _best(summary, slo)
+    best = _best(summary)
     if best is None:
-        return [f"No policy reaches {slo:g} tok/s/user under any of the loads asked."]
-    at = next(r for r in summary["answer"] if r["policy"] == best and r["slo_tok_s_user"] == slo)
-    ratio = at["ratio_to_baseline"]
+        return [f"No lossless policy reaches {slo:g} tok/s/user under any of the loads asked."]
+    cut = _lines(summary)[best].throughput_at(slo)
+    if cut.value is None:
+        return [
+            f"At {slo:g} tok/s/user {best} holds the most of what was asked, at least "
+            f"{cut.at_least:,.0f} tok/s/GPU: its line ends there, so ask for more users."
+        ]
+    base = _lines(summary)[baseline].throughput_at(slo).value
     if best == baseline:
-        against = "no other policy holds more"
-    elif ratio is None:
+        against = "no other lossless policy holds more"
+    elif base is None:
         against = f"{baseline} has no value there"
     else:
-        against = f"{ratio:.2f} times {baseline}"
+        against = f"{cut.value / base:.2f} times {baseline}"
     return [
-        f"At {slo:g} tok/s/user {best} holds the most: {at['tok_s_gpu']:,.0f} tok/s/GPU with "
-        f"{at['users_per_gpu']:.1f} users a GPU, {against}."
+        f"At {slo:g} tok/s/user {best} holds the most: {cut.value:,.0f} tok/s/GPU with "
+        f"{cut.value / slo:.1f} users a GPU, {against}."
     ]
 
 
-def _best(summary: Mapping[str, Any], slo: float) -> str | None:
-    """Return the lossless policy with the most throughput at an SLO."""
-    held = [
-        (r["tok_s_gpu"], r["policy"])
-        for r in summary["answer"]
-        if r["slo_tok_s_user"] == slo
-        and r["tok_s_gpu"] is not None
-        and summary["policies"][r["policy"]]["lossless"]
-    ]
-    return max(held)[1] if held else None
+def _lines(summary: Mapping[str, Any]) -> dict[str, Frontier]:
+    return {name: frontier(name, p["points"]) for name, p in summary["policies"].items()}
 
 
-def _reasons(summary: Mapping[str, Any]) -> Sequence[str]:
-    """Say why a cell is empty, each reason once."""
-    said = [r["reason"] for r in summary.get("answer", ()) if r["reason"]]
-    for record in summary.get("comparison", ()):
-        for texts in record.get("reasons", {}).values():
-            said += texts
-    return list(dict.fromkeys(said))
+def _best(summary: Mapping[str, Any]) -> str | None:
+    """Return the lossless policy with the most throughput at the headline SLO.
+
+    A policy whose line ends before the SLO counts with what it holds at least.
+    """
+    held = {}
+    for name, line in _lines(summary).items():
+        cut = line.throughput_at(summary["question"]["headline_slo"])
+        least = cut.at_least if cut.value is None else cut.value
+        if least is not None and summary["policies"][name]["lossless"]:
+            held[name] = least
+    return max(held, key=lambda name: held[name]) if held else None
+
+
+def _reasons(summary: Mapping[str, Any]) -> list[str]:
+    """Say why cells are empty or bounds, one line for all policies with the same reason."""
+    if summary["question"]["kind"] != "frontier":
+        return []
+    lines, question = _lines(summary), summary["question"]
+    baseline, slos = question["baseline"], question["slo_tok_s_user"]
+    said: list[str] = []
+    for slo in slos:
+        cuts = {name: line.throughput_at(slo) for name, line in lines.items()}
+        said += _grouped(
+            cuts,
+            f"too slow for {slo:g} tok/s/user under every load asked",
+            f"faster than {slo:g} tok/s/user under every load asked (> says what is held at least;"
+            " ask for more users)",
+        )
+    held = lines[baseline].throughput_at(question["headline_slo"]).value
+    if held is not None:
+        cuts = {name: line.speed_at(held) for name, line in lines.items() if name != baseline}
+        what = f"the {held:,.0f} tok/s/GPU of {baseline}, so no speed-up"
+        said += _grouped(
+            cuts,
+            f"below {what}",
+            f"above {what}: ask for fewer users",
+        )
+    return said
+
+
+def _grouped(cuts: Mapping[str, Cut], short_of_it: str, past_it: str) -> list[str]:
+    said = []
+    for text, bounded in ((short_of_it, False), (past_it, True)):
+        names = [
+            name
+            for name, cut in cuts.items()
+            if cut.value is None and (cut.at_least is not None) == bounded
+        ]
+        if names:
+            said.append(f"{text}: {', '.join(names)}")
+    return said
+
+
+def _held(line: Frontier, slo: float) -> str:
+    cut = line.throughput_at(slo)
+    bound = f">{cut.at_least:,.0f}" if cut.at_least is not None else _ABSENT
+    return bound if cut.value is None else f"{cut.value:,.0f}"
 
 
 def _number(value: float | None, form: str) -> str:

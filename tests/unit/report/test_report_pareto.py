@@ -33,7 +33,7 @@ def test_outside_the_line_there_is_a_reason_instead_of_a_number() -> None:
     for cut, words in (
         (line.throughput_at(101), "never reaches 101 tok/s/user"),
         (line.throughput_at(49), "ask for more users"),
-        (line.speed_at(2001), "never reaches 2001 tok/s/GPU"),
+        (line.speed_at(2001), "never reaches 2,001 tok/s/GPU"),
         (line.speed_at(999), "ask for fewer users"),
         (frontier("x", []).throughput_at(1), "no measured point"),
         (frontier("x", [{"tok_s_user": None, "tok_s_gpu": 3}]).speed_at(1), "no measured point"),
@@ -81,7 +81,7 @@ def test_a_candidate_that_cannot_hold_the_slo_says_so() -> None:
     assert record["speedup_at_equal_throughput"] == {"80": None}
     vertical, horizontal = record["reasons"]["80"]
     assert "slow never reaches 80 tok/s/user" in vertical
-    assert "slow never reaches 1000 tok/s/GPU" in horizontal
+    assert "slow never reaches 1,000 tok/s/GPU" in horizontal
 
 
 @given(
