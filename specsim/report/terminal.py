@@ -33,8 +33,7 @@ def print_answer(
     asks_frontier = summary["question"]["kind"] == "frontier"
     console.print(_fitting(frontier_table if asks_frontier else point_table, summary, console))
     if asks_frontier:
-        for line in verdict(summary):
-            console.print(line, style="bold", markup=False)
+        console.print(verdict(summary), style="bold", markup=False)
     for line in _reasons(summary):
         console.print(f"note: {line}", markup=False)
     for line in summary["warnings"]:
@@ -179,18 +178,18 @@ def _marked(name: str, policy: Mapping[str, Any]) -> Text:
     return Text("\n  ".join([name, *policy["labels"]]))
 
 
-def verdict(summary: Mapping[str, Any]) -> list[str]:
-    """Say in a sentence or two which lossless policy holds the most throughput at the headline SLO."""
+def verdict(summary: Mapping[str, Any]) -> str:
+    """Say in a sentence which lossless policy holds the most throughput at the headline SLO."""
     slo, baseline = summary["question"]["headline_slo"], summary["question"]["baseline"]
     best = _best(summary)
     if best is None:
-        return [f"No lossless policy reaches {slo:g} tok/s/user under any of the loads asked."]
+        return f"No lossless policy reaches {slo:g} tok/s/user under any of the loads asked."
     cut = _lines(summary)[best].throughput_at(slo)
     if cut.value is None:
-        return [
+        return (
             f"At {slo:g} tok/s/user {best} holds the most of what was asked, at least "
             f"{cut.at_least:,.0f} tok/s/GPU: its line ends there, so ask for more users."
-        ]
+        )
     base = _lines(summary)[baseline].throughput_at(slo).value
     if best == baseline:
         against = "no other lossless policy holds more"
@@ -198,10 +197,10 @@ def verdict(summary: Mapping[str, Any]) -> list[str]:
         against = f"{baseline} has no value there"
     else:
         against = f"{cut.value / base:.2f} times {baseline}"
-    return [
+    return (
         f"At {slo:g} tok/s/user {best} holds the most: {cut.value:,.0f} tok/s/GPU with "
         f"{cut.value / slo:.1f} users a GPU, {against}."
-    ]
+    )
 
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, Frontier]:

@@ -45,8 +45,8 @@ def test_the_verdict_never_recommends_an_unsafe_policy() -> None:
     summary = frontier_summary()
     held = {r["policy"]: r["tok_s_gpu"] for r in summary["answer"] if r["slo_tok_s_user"] == 120}
     assert held["peek"] > held["topk"]  # else this test says nothing
-    assert "topk holds the most: 11,710 tok/s/GPU" in verdict(summary)[0]
-    assert "6.01 times mtp1" in verdict(summary)[0]
+    assert "topk holds the most: 11,710 tok/s/GPU" in verdict(summary)
+    assert "6.01 times mtp1" in verdict(summary)
 
 
 def test_a_policy_that_outruns_the_grid_is_shown_with_what_it_holds_at_least() -> None:
@@ -54,7 +54,7 @@ def test_a_policy_that_outruns_the_grid_is_shown_with_what_it_holds_at_least() -
     summary = frontier_summary()
     for point in summary["policies"]["topk"]["points"]:
         point["tok_s_user"] += 100
-    assert "topk holds the most of what was asked, at least 16,000" in verdict(summary)[0]
+    assert "topk holds the most of what was asked, at least 16,000" in verdict(summary)
     text = printed(summary)
     assert row(text, "topk")[1] == ">16,000"
     assert "note: faster than 120 tok/s/user under every load asked" in text
@@ -63,7 +63,7 @@ def test_a_policy_that_outruns_the_grid_is_shown_with_what_it_holds_at_least() -
 def test_the_verdict_when_nobody_reaches_the_slo() -> None:
     summary = frontier_summary()
     summary["question"]["headline_slo"] = 235.0  # only the unsafe policy is that fast
-    assert "No lossless policy reaches 235" in verdict(summary)[0]
+    assert "No lossless policy reaches 235" in verdict(summary)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
