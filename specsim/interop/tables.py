@@ -147,9 +147,9 @@ def _from_sglang(text: str, about: About, provenance: Provenance, where: str) ->
             "give --context"
         )
     tables: dict[int, SpsAdditiveCostTable] = {about.context_tokens: found}
-    return from_additive(
-        tables, name=about.name, provenance=provenance, includes=about.includes or ()
-    )
+    # Attention is in alpha, which becomes a curve of its own.
+    inside: list[Term] = [term for term in about.includes or () if term != "attention"]
+    return from_additive(tables, name=about.name, provenance=provenance, includes=inside)
 
 
 def write_table(
