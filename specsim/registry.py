@@ -44,7 +44,8 @@ def load_user_class(kind: str) -> type[Any]:
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
+        close = nearest(class_name, classes)
         raise InputError(
-            f'module "{module_name}" has no class "{class_name}" {nearest(class_name, classes)}'
+            f'module "{module_name}" has no class "{class_name}"{"; " + close if close else ""}'
         )
     return found

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.report.pareto import comparison, frontier
@@ -84,6 +84,7 @@ def test_a_candidate_that_cannot_hold_the_slo_says_so() -> None:
     assert "slow never reaches 1,000 tok/s/GPU" in horizontal
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 1000), st.integers(1, 100_000)),

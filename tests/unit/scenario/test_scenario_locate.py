@@ -108,6 +108,16 @@ def test_scenarios_by_name_and_by_path(tree: Path) -> None:
         assert words in str(caught.value)
 
 
+def test_an_installed_package_carries_its_profiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "site-packages" / "specsim" / "_data"
+    (data / "profiles").mkdir(parents=True)
+    monkeypatch.setattr(locate.specsim, "__file__", str(data.parent / "__init__.py"))
+    assert shipped("profiles") == data / "profiles"
+    assert shipped("scenarios") == tmp_path / "site-packages" / "scenarios"
+
+
 def test_the_shipped_folders_of_a_checkout_are_there() -> None:
     assert (shipped("profiles") / "steps").is_dir()
     assert (shipped("scenarios") / "hello.yaml").is_file()

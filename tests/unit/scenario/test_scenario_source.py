@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.errors import ScenarioError
@@ -112,6 +112,7 @@ def test_an_alias_bomb_is_refused_quickly() -> None:
     assert "once its aliases are followed" in failure("\n".join(lines))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_gives_data_or_a_scenario_error(text: str) -> None:
     said = []
@@ -122,6 +123,7 @@ def test_any_text_gives_data_or_a_scenario_error(text: str) -> None:
     assert all(line.startswith("f.yaml") for line in said)
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.one_of(st.integers(), st.booleans(), st.none(), st.text("abc: #'\"\n", max_size=8)),
