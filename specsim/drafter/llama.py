@@ -153,7 +153,8 @@ class LlamaLayer(nn.Module):
         x_BTD = x_BTD + self.out(attended_BHTd.transpose(1, 2).flatten(2))
         normed = rms_norm(x_BTD, self.norm_ffn, self.config.norm_eps).to(self.down.weight.dtype)
         gate, up = self.gate_up(normed).chunk(2, dim=-1)
-        return x_BTD + self.down(F.silu(gate) * up)
+        added: Tensor = self.down(F.silu(gate) * up)
+        return x_BTD + added
 
 
 class Llama(nn.Module):
@@ -177,14 +178,19 @@ class Llama(nn.Module):
         return KVCache(self.config, batch, capacity, dtype=self.compute_dtype, device=device)
 
     def forward(
-        self, ids_BT: Tensor, count_B: Tensor, cache: KVCache, layers: Sequence[int] = ()
+        self,
+        ids_BT: Tensor,
+        count_B: Tensor,
+        cache: KVCache | None,
+        layers: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:
         """Read the next tokens of every sequence.
 
         Args:
             ids_BT: new tokens; row b uses the first count_B[b], the rest is padding.
             count_B: how many of them are real.
-            cache: what came before; it takes the new keys and values and its lengths grow.
+            cache: what came before; it takes the new keys and values and its lengths grow. None
+                reads from scratch and keeps nothing (training).
             layers: whose outputs to return; -1 is the embedding.
 
         Returns:
@@ -192,9 +198,10 @@ class Llama(nn.Module):
             compute dtype.
         """
         batch, new = ids_BT.shape
-        start_B = cache.length_B
+        start_B = torch.zeros_like(count_B) if cache is None else cache.length_B
         end = int(start_B.max()) + new
-        cache.reserve(end)
+        if cache is not None:
+            cache.reserve(end)
         position_BT = start_B[:, None] + torch.arange(new, device=ids_BT.device)
         cos, sin = rope_tables(position_BT, self.config.head_dim, self.config.rope_base)
         mask_BTS = torch.arange(end, device=ids_BT.device) <= position_BT[..., None]
@@ -204,13 +211,16 @@ class Llama(nn.Module):
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, LlamaLayer)
             q, k, v = layer.project(x, cos, sin)
-            keys, values = cache.key_LBHSd[index], cache.value_LBHSd[index]
-            keys[row_B1, :, position_BT] = k.transpose(1, 2)
-            values[row_B1, :, position_BT] = v.transpose(1, 2)
-            x = layer.finish(x, attend(q, keys[:, :, :end], values[:, :, :end], mask_BTS))
+            if cache is not None:
+                keys, values = cache.key_LBHSd[index], cache.value_LBHSd[index]
+                keys[row_B1, :, position_BT] = k.transpose(1, 2)
+                values[row_B1, :, position_BT] = v.transpose(1, 2)
+                k, v = keys[:, :, :end], values[:, :, :end]
+            x = layer.finish(x, attend(q, k, v, mask_BTS))
             if index in layers:
                 kept[index] = x
-        cache.length_B = start_B + count_B
+        if cache is not None:
+            cache.length_B = start_B + count_B
         hidden = rms_norm(x, self.norm, self.config.norm_eps)
         if not layers:
             return hidden, hidden.new_zeros(batch, new, 0, self.config.d_model)
@@ -227,7 +237,10 @@ def fuse(tensors: Mapping[str, Tensor], config: LlamaConfig) -> dict[str, Tensor
     Raises:
         KeyError: a tensor is missing.
     """
-    out = {"embed.weight": tensors["model.embed_tokens.weight"], "norm": tensors["model.norm.weight"]}
+    out = {
+        "embed.weight": tensors["model.embed_tokens.weight"],
+        "norm": tensors["model.norm.weight"],
+    }
     for i in range(config.num_layers):
         old, new = f"model.layers.{i}.", f"layers.{i}."
         attn = [tensors[f"{old}self_attn.{p}_proj.weight"] for p in ("q", "k", "v")]

@@ -20,6 +20,7 @@ from specsim.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from torch import Tensor
 
     from specsim.drafter.llama import Llama
 
@@ -93,24 +94,37 @@ def _convert(gguf_path: Path, target: Path) -> None:
         from safetensors.torch import save_file
     except ImportError as error:
         raise MissingDependencyError(
-            f"{error.name} is needed to read the embedded target: pip install 'specsim-serving[drafter]'"
+            f"{error.name} is needed to read the embedded target: "
+            "pip install 'specsim-serving[drafter]'"
         ) from error
     reader = gguf.GGUFReader(str(gguf_path))
-    names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
-    names |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
+    names = {
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+    }
+    names |= {
+        "attn_output": "self_attn.o_proj",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+    }
     names |= {"ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm"}
     names |= {"ffn_norm": "post_attention_layernorm"}
     tensors = {}
     for tensor in reader.tensors:
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
-        weight = torch.from_numpy(values.reshape(tuple(int(n) for n in reversed(tensor.shape))).copy())
+        weight = torch.from_numpy(
+            values.reshape(tuple(int(n) for n in reversed(tensor.shape))).copy()
+        )
         parts = tensor.name.split(".")
         if parts[0] == "blk":
             if parts[2] in ("attn_q", "attn_k"):
                 weight = _half_split(weight, heads=9 if parts[2] == "attn_q" else 3)
             name = f"model.layers.{parts[1]}.{names[parts[2]]}.weight"
         else:
-            name = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}[parts[0]] + ".weight"
+            name = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}[
+                parts[0]
+            ] + ".weight"
         tensors[name] = weight.half().contiguous()
     scratch = target / "model.safetensors.part"
     save_file(tensors, str(scratch), metadata={"source": WHEEL, "sha256": WHEEL_SHA256})
@@ -119,11 +133,8 @@ def _convert(gguf_path: Path, target: Path) -> None:
     scratch.replace(target / "model.safetensors")
 
 
-def _half_split(weight: object, heads: int) -> object:
+def _half_split(weight: Tensor, heads: int) -> Tensor:
     """Undo the GGUF permutation of rotary rows (interleaved pairs -> two halves)."""
-    import torch
-
-    assert isinstance(weight, torch.Tensor)
     rows, width = weight.shape
     return weight.reshape(heads, rows // heads // 2, 2, width).transpose(1, 2).reshape(rows, width)
 
@@ -138,7 +149,10 @@ def _tokenizer_json(reader: object) -> str:
     model = models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     special = [t for t, kind in zip(tokens, kinds, strict=True) if kind == 3]
@@ -178,7 +192,9 @@ def load_model(dtype: str = "float32") -> Llama:
     with torch.device("meta"):
         model = Llama(config)
     tensors = fuse(load_file(str(cache_dir() / "model.safetensors")), config)
-    wide = {k: v.to(torch.float32 if "norm" in k else getattr(torch, dtype)) for k, v in tensors.items()}
+    wide = {
+        k: v.to(torch.float32 if "norm" in k else getattr(torch, dtype)) for k, v in tensors.items()
+    }
     model.load_state_dict(wide, assign=True)
     return model.eval().requires_grad_(False)
 
@@ -186,7 +202,8 @@ def load_model(dtype: str = "float32") -> Llama:
 def _require() -> None:
     if not is_fetched():
         raise InputError(
-            f"the embedded target {NAME} is not in {cache_dir()}: run `specsim trace fetch-target` once"
+            f"the embedded target {NAME} is not in {cache_dir()}: "
+            "run `specsim trace fetch-target` once"
         )
 
 

@@ -1,0 +1,239 @@
+"""Reading and writing drafters in the layout of the released checkpoints (DeepSpec).
+
+A folder with `config.json` and `model.safetensors` (or shards with an index). What a checkpoint is
+follows from its config's fields, not from its architecture name: the released DFlash files carry
+the DSpark name. Two additions of ours, absent from released files: `draft_vocab_size` with a
+tensor `draft_token_id` (a drafter over a part of the vocabulary), and `shared_with_target`, which
+leaves the frozen copies of the target's embedding and head out of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specsim.drafter.dspark import DSpark, DSparkConfig
+from specsim.drafter.eagle import Eagle3
+from specsim.errors import InputError
+
+FROZEN = ("embed_tokens.weight", "lm_head.weight")
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """Return dspark, dflash or eagle3, judged by the fields of a flat config."""
+    if "ttt_length" in config:
+        return "eagle3"
+    if int(config.get("markov_rank", 0) or 0) > 0 or config.get("enable_confidence_head"):
+        return "dspark"
+    return "dflash"
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Lift the fields that SpecForge and some engines nest under one key."""
+    flat = dict(config)
+    for key in ("dflash_config", "dspark_config"):
+        nested = flat.pop(key, None)
+        if isinstance(nested, Mapping):
+            flat = {**flat, **nested}
+    return flat
+
+
+def parse_config(config: Mapping[str, Any], where: str) -> DSparkConfig:
+    """Turn a checkpoint's config into sizes.
+
+    Raises:
+        InputError: a field is missing, named with what it is for.
+    """
+    flat = flatten(config)
+    eagle = kind_of(flat) == "eagle3"
+
+    def need(name: str, purpose: str) -> Any:
+        if flat.get(name) is None:
+            raise InputError(f"{where}: config.json has no `{name}` ({purpose})")
+        return flat[name]
+
+    width, heads = (
+        int(need("hidden_size", "model width")),
+        int(need("num_attention_heads", "heads")),
+    )
+    rope = flat.get("rope_parameters") or {}
+    vocab = int(need("vocab_size", "the target's vocabulary"))
+    return DSparkConfig(
+        vocab_size=vocab,
+        d_model=width,
+        num_layers=int(need("num_hidden_layers", "drafter layers")),
+        num_heads=heads,
+        num_kv_heads=int(flat.get("num_key_value_heads") or heads),
+        head_dim=int(flat.get("head_dim") or width // heads),
+        d_ffn=int(need("intermediate_size", "feed-forward width")),
+        rope_base=float(flat.get("rope_theta") or rope.get("rope_theta") or 1e6),
+        norm_eps=float(flat.get("rms_norm_eps", 1e-6)),
+        gamma=int(need("ttt_length" if eagle else "block_size", "drafts a block")),
+        target_layer_ids=tuple(int(i) for i in need("target_layer_ids", "injected target layers")),
+        mask_token_id=0 if eagle else int(need("mask_token_id", "input of the later slots")),
+        draft_vocab_size=int(flat.get("draft_vocab_size") or vocab),
+        markov_rank=int(flat.get("markov_rank", 0) or 0),
+        markov_head_type=str(flat.get("markov_head_type", "vanilla")),
+        confidence=bool(flat.get("enable_confidence_head", False)),
+        confidence_with_markov=bool(flat.get("confidence_head_with_markov", False)),
+    )
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{path} is missing: download all files of the checkpoint")
+        try:
+            tensors |= load_file(str(path))
+        except SafetensorError as error:
+            raise InputError(f"{path} is not a whole safetensors file: {error}") from error
+    return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+
+
+def load_drafter(
+    folder: Path, *, target_embedding_VD: Tensor | None = None, gamma: int | None = None
+) -> DSpark | Eagle3:
+    """Load a drafter; parameters become float32.
+
+    Args:
+        folder: with config.json and safetensors.
+        target_embedding_VD: the target's tied embedding, for files that share it.
+        gamma: what the caller wants the block size to be; None takes the checkpoint's.
+
+    Raises:
+        InputError: a file or tensor is missing or of a wrong shape (name, expected, found), the
+            vocabulary is not the target's, or gamma is another.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{path} is missing: give a folder in the layout of the released drafters")
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    config = parse_config(raw, str(folder))
+    if gamma is not None and gamma != config.gamma:
+        raise InputError(f"{folder}: this drafter's gamma is {config.gamma}, {gamma} was asked for")
+    if target_embedding_VD is not None and len(target_embedding_VD) != config.vocab_size:
+        raise InputError(
+            f"{folder}: drafter vocabulary {config.vocab_size}, target vocabulary "
+            f"{len(target_embedding_VD)}: they belong to different models"
+        )
+    tensors = _read_tensors(folder)
+    token_id = tensors.pop("draft_token_id", torch.arange(config.draft_vocab_size)).long()
+    if flatten(raw).get("shared_with_target"):
+        if target_embedding_VD is None:
+            raise InputError(
+                f"{folder}: this drafter shares its target's embedding: load it with it"
+            )
+        tensors["embed_tokens.weight"] = target_embedding_VD
+        tensors["lm_head.weight"] = target_embedding_VD[token_id]
+    drafter = Eagle3(config) if kind_of(flatten(raw)) == "eagle3" else DSpark(config)
+    expected = drafter.state_dict()
+    if "confidence_head.proj.bias" in expected and "confidence_head.proj.bias" not in tensors:
+        # At least one released family lists no bias here; a zero bias is the same head.
+        tensors["confidence_head.proj.bias"] = torch.zeros(1)
+    for name, value in expected.items():
+        found = tensors.get(name)
+        if found is None or found.shape != value.shape:
+            raise InputError(
+                f"{folder}: tensor {name}: expected {list(value.shape)}, found "
+                f"{'none' if found is None else list(found.shape)}"
+            )
+    extra = sorted(set(tensors) - set(expected))
+    if extra:
+        raise InputError(f"{folder}: tensors this drafter has no use for: {', '.join(extra[:5])}")
+    drafter.load_state_dict({name: tensors[name].float() for name in expected})
+    drafter.token_id_V = token_id
+    return drafter.eval().requires_grad_(False)
+
+
+def config_dict(drafter: DSpark | Eagle3, *, num_target_layers: int) -> dict[str, Any]:
+    """The flat config.json of a drafter."""
+    c = drafter.config
+    body: dict[str, Any] = {
+        "model_type": "qwen3",
+        "hidden_size": c.d_model,
+        "num_hidden_layers": c.num_layers,
+        "num_attention_heads": c.num_heads,
+        "num_key_value_heads": c.num_kv_heads,
+        "head_dim": c.head_dim,
+        "intermediate_size": c.d_ffn,
+        "rope_theta": c.rope_base,
+        "rms_norm_eps": c.norm_eps,
+        "vocab_size": c.vocab_size,
+        "num_target_layers": num_target_layers,
+        "target_layer_ids": list(c.target_layer_ids),
+        "tie_word_embeddings": False,
+        "layer_types": ["full_attention"] * c.num_layers,
+    }
+    if isinstance(drafter, Eagle3):
+        body |= {"architectures": ["Eagle3Model"], "ttt_length": c.gamma, "step_loss_decay": 0.8}
+    else:
+        body |= {
+            "architectures": ["Qwen3DSparkModel"],
+            "block_size": c.gamma,
+            "mask_token_id": c.mask_token_id,
+            "num_anchors": 512,
+            "enable_confidence_head": c.confidence,
+            "markov_rank": c.markov_rank,
+        }
+        if c.markov_rank:
+            body["markov_head_type"] = c.markov_head_type
+        if c.confidence:
+            body["confidence_head_with_markov"] = c.confidence_with_markov
+    if c.draft_vocab_size != c.vocab_size:
+        body["draft_vocab_size"] = c.draft_vocab_size
+    return body
+
+
+def save_drafter(
+    drafter: DSpark | Eagle3,
+    folder: Path,
+    *,
+    num_target_layers: int,
+    dtype: torch.dtype = torch.float16,
+    shared: bool = False,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write config.json and model.safetensors.
+
+    Args:
+        drafter: what to save.
+        folder: created if absent.
+        num_target_layers: for the config.
+        dtype: of the stored tensors.
+        shared: leave out the frozen copies of the target's embedding and head.
+        extra: more fields for config.json, such as where it was trained.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    tensors = {name: value.to(dtype).contiguous() for name, value in drafter.state_dict().items()}
+    body = config_dict(drafter, num_target_layers=num_target_layers) | dict(extra or {})
+    if shared:
+        tensors = {name: value for name, value in tensors.items() if name not in FROZEN}
+        body["shared_with_target"] = True
+    if drafter.config.draft_vocab_size != drafter.config.vocab_size:
+        tensors["draft_token_id"] = drafter.token_id_V.to(torch.int32)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, str(folder / "model.safetensors.part"))
+        (folder / "model.safetensors.part").replace(folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        (folder / "model.safetensors.part").unlink(missing_ok=True)
+        raise InputError(f"cannot write {folder}: {error}") from error

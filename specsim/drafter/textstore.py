@@ -1,0 +1,107 @@
+"""Self-generated text on disk: token ids, and beside them what training needs of the target.
+
+A store is a folder of safetensors shards, each written whole and then renamed, so that a reader may
+follow a writer. Axes: S sequences of a shard, N tokens in all, M layers, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specsim.drafter.generate import Written
+from specsim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One sequence ready for training.
+
+    Attributes:
+        tokens_N: ids of prompt and answer.
+        prompt_tokens: how many are the prompt.
+        domain: index of the domain.
+        features_NMD: layer outputs of tokens 0..N-2.
+        hidden_ND: final normed hidden states of tokens 0..N-2.
+        log_sum_N: log of the sum of exp(logits) there, over the whole vocabulary.
+    """
+
+    tokens_N: Tensor
+    prompt_tokens: int
+    domain: int
+    features_NMD: Tensor
+    hidden_ND: Tensor
+    log_sum_N: Tensor
+
+
+def save_shard(path: Path, texts: Sequence[Written], head_VD: Tensor) -> None:
+    """Write one shard; `head_VD` is the target's head, for the logarithms of its normalisers.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    hidden = torch.cat([torch.cat(t.hidden) for t in texts])
+    tensors = {
+        "tokens": torch.cat([torch.tensor(t.tokens, dtype=torch.int32) for t in texts]),
+        "length": torch.tensor([len(t.tokens) for t in texts]),
+        "prompt": torch.tensor([t.prompt_tokens for t in texts]),
+        "domain": torch.tensor([t.domain for t in texts]),
+        "features": torch.cat([torch.cat(t.features) for t in texts]),
+        "hidden": hidden,
+        "log_sum": log_sum(hidden, head_VD),
+    }
+    scratch = path.with_name(path.name + ".part")
+    try:
+        save_file(tensors, str(scratch))
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}; free some disk space") from error
+
+
+def log_sum(hidden_ND: Tensor, head_VD: Tensor, rows: int = 512) -> Tensor:
+    """Log-sum-exp of the target's logits at N positions, float32 [N]."""
+    parts = [
+        torch.logsumexp((part.to(head_VD.dtype) @ head_VD.T).float(), dim=-1)
+        for part in torch.split(hidden_ND, rows)
+    ]
+    return torch.cat(parts)
+
+
+def load_shard(path: Path, head_VD: Tensor) -> list[Text]:
+    """Read one shard (memory-mapped where the platform can)."""
+    data = load_file(str(path))
+    sums = data["log_sum"] if "log_sum" in data else log_sum(data["hidden"], head_VD)
+    texts, token_at, state_at = [], 0, 0
+    for s, length in enumerate(data["length"].tolist()):
+        states = slice(state_at, state_at + length - 1)
+        texts.append(
+            Text(
+                data["tokens"][token_at : token_at + length].long(),
+                int(data["prompt"][s]),
+                int(data["domain"][s]),
+                data["features"][states],
+                data["hidden"][states],
+                sums[states],
+            )
+        )
+        token_at, state_at = token_at + length, state_at + length - 1
+    return texts
+
+
+def shards(folder: Path) -> list[Path]:
+    """Complete shards of a store, oldest first."""
+    return sorted(folder.glob("shard_*.safetensors"))
+
+
+def token_mass(texts: Iterable[Text], vocab_size: int) -> Tensor:
+    """How often each token occurs in the answers, float32 [V]."""
+    mass = torch.zeros(vocab_size)
+    for text in texts:
+        mass += torch.bincount(text.tokens_N[text.prompt_tokens :], minlength=vocab_size)
+    return mass
