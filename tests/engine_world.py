@@ -52,6 +52,11 @@ class LinearCost:
 
 def small_run(blocks: Blocks | None = None, **changes: Any) -> RunColumns:
     """Run a small closed loop, with anything of its input changed."""
+    return run(small_input(blocks, **changes))
+
+
+def small_input(blocks: Blocks | None = None, **changes: Any) -> RunInput:
+    """Make the input of a small closed loop, with anything of it changed."""
     blocks = blocks or lay_out(random_trace(), gamma=4, seed=1)
     given: dict[str, Any] = {
         "blocks": blocks,
@@ -67,4 +72,4 @@ def small_run(blocks: Blocks | None = None, **changes: Any) -> RunColumns:
         "seed": 1,
         "stop": Stop(requests=60),
     }
-    return run(RunInput(**(given | changes)))
+    return RunInput(**(given | changes))

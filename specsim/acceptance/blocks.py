@@ -29,6 +29,7 @@ class Blocks:
         next_sequence_S: where a request goes on after it, int64 `[S]`.
         sequence_range_D: `[first, end)` of each domain's sequences (they are sorted by domain).
         domain_names: name of each domain.
+        draft_prob_NG: q of each proposed token, float32 `[N, gamma]`; None if not recorded.
     """
 
     gamma: int
@@ -40,6 +41,7 @@ class Blocks:
     next_sequence_S: NDArray[np.int64]
     sequence_range_D: tuple[tuple[int, int], ...]
     domain_names: tuple[str, ...]
+    draft_prob_NG: NDArray[np.float32] | None = None
 
     def sequence(self, domain: int, u: float) -> int:
         """Return the sequence of `domain` at the fraction `u` in [0, 1) of its sequences."""
@@ -98,4 +100,7 @@ def lay_out(trace: DenseTrace, *, gamma: int, seed: int) -> Blocks:
         next_sequence_S=next_S,
         sequence_range_D=tuple(ranges),
         domain_names=trace.domain_names,
+        draft_prob_NG=None
+        if trace.draft_prob_NG is None
+        else np.ascontiguousarray(trace.draft_prob_NG[:, :gamma], dtype=np.float32),
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from specsim.acceptance.blocks import Blocks
 from specsim.engine.request import Request
 from specsim.engine.step import NO_LIMIT, Slot, Total, commit, degrade, gather, remove_finished
+from specsim.errors import InputError
 from specsim.schedulers.base import BatchView, History, Scheduler
 
 IntArray = NDArray[np.int64]
@@ -103,7 +104,7 @@ class Batch:
     ) -> BatchView:
         """Gather what the scheduler may see of this step."""
         count, reads, blocks = self.count, self._reads, self._blocks
-        confidence_RG = survival_RG = lagged_RG = history = None
+        confidence_RG = survival_RG = lagged_RG = history = sampled_RG = accepted_R = None
         if "live" in reads or "lagged" in reads:
             gather(self.slots, count, blocks.survival_NG, self._survival_RG)
         if "live" in reads:
@@ -120,6 +121,12 @@ class Batch:
                 verified_R=_read_only(self.slots[Slot.VERIFIED, :count]),
                 accepted_R=_read_only(self.slots[Slot.ACCEPTED, :count]),
             )
+        if "sampled" in reads:
+            sampled_RG = self._sampled()
+        if "oracle" in reads:
+            batch = self.slots[:, :count]
+            accepted_R = blocks.num_accepted_N[batch[Slot.ROW]].astype(np.int64)
+            accepted_R = np.minimum(accepted_R, batch[Slot.LIMIT])
         return BatchView(
             step=step,
             gamma=blocks.gamma,
@@ -131,6 +138,37 @@ class Batch:
             survival_RG=survival_RG,
             lagged_survival_RG=lagged_RG,
             history=history,
+            sampled_RG=sampled_RG,
+            num_accepted_R=accepted_R,
+        )
+
+    def _sampled(self) -> NDArray[np.float32]:
+        """Return q of the proposed tokens, `[R, gamma]`."""
+        draft_prob_NG = self._blocks.draft_prob_NG
+        if draft_prob_NG is None:
+            raise InputError(
+                "the scheduler ranks by the draft law's probability of the sampled tokens, which "
+                "this trace does not hold (draft_prob_NG); use a recorded trace that does, or a "
+                "scheduler that ranks by confidence"
+            )
+        found: NDArray[np.float32] = draft_prob_NG[self.slots[Slot.ROW, : self.count]]
+        return found
+
+    def past(self, *, step: int, verify_s_B: NDArray[np.float64], fixed_s: float) -> BatchView:
+        """Return what is known of this step before anything is drafted: history alone."""
+        count = self.count
+        return BatchView(
+            step=step,
+            gamma=self._blocks.gamma,
+            request_id_R=_read_only(self.slots[Slot.ID, :count]),
+            base_tokens=count,
+            verify_s_B=verify_s_B,
+            fixed_s=fixed_s,
+            history=History(
+                rounds_R=_read_only(self.slots[Slot.ROUNDS, :count]),
+                verified_R=_read_only(self.slots[Slot.VERIFIED, :count]),
+                accepted_R=_read_only(self.slots[Slot.ACCEPTED, :count]),
+            ),
         )
 
     def remember(self, step: int) -> None:

@@ -90,6 +90,7 @@ class Cluster:
             if think_s is None:
                 self._submit(user=request.user)
             else:
+                self._thinking += 1
                 self.env.process(self._think(request.user, think_s()))
 
         self._then = again
@@ -120,7 +121,6 @@ class Cluster:
         self._end_if_done()
 
     def _think(self, user: int, seconds: float) -> Generator[simpy.Event, None, None]:
-        self._thinking += 1
         yield after(self.env, seconds, Order.ARRIVAL)
         self._thinking -= 1
         self._submit(user=user)
@@ -143,10 +143,10 @@ class Cluster:
         if request.status is Status.FINISHED and request.arrival is not None:
             turn = request.arrival.follow_up(self.env.now)
             if turn is not None:
+                self._thinking += 1
                 self.env.process(self._later(turn))
 
     def _later(self, turn: Arrival) -> Generator[simpy.Event, None, None]:
-        self._thinking += 1
         yield after(self.env, max(0.0, turn.at_s - self.env.now), Order.ARRIVAL)
         self._thinking -= 1
         self._submit(user=-1, arrival=turn)
@@ -194,6 +194,7 @@ class Cluster:
             return
         request.status = Status.WAITING
         request.transferred = True
+        self._transferring += 1
         self.env.process(self._transfer(request))
 
     def _transfer(self, request: Request) -> Generator[simpy.Event, None, None]:
@@ -202,7 +203,6 @@ class Cluster:
         tokens = request.prompt_tokens
         if request.saved is not None:
             tokens += int(request.saved[Slot.EMITTED])
-        self._transferring += 1
         yield after(self.env, spec.transfer_s + tokens * spec.transfer_s_per_token, Order.ARRIVAL)
         self._transferring -= 1
         if request.leaving is not None:

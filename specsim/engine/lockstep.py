@@ -16,6 +16,9 @@ from simpy.core import Environment
 
 from specsim.engine.clock import Order, after
 from specsim.engine.rank import Rank
+from specsim.errors import InputError
+from specsim.schedulers.group import allocate_group
+from specsim.schedulers.kernels import ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +70,47 @@ class Group:
                 if rank not in busy:
                     rank.plan_dummy()
             self._plan(busy, joined)
-            duration_s = max(rank.own_s for rank in joined)
+            duration_s = max(rank.forward.own_s for rank in joined)
             yield after(env, duration_s, Order.STEP)
             for rank in joined:
                 rank.commit(duration_s)
 
     def _plan(self, busy: Sequence[Rank], joined: Sequence[Rank]) -> None:
         if self._spec.budget == "group":
-            self._plan_group(busy, joined)
+            self._plan_group(busy)
             return
         for rank in busy:
             rank.plan()
         if self._spec.budget == "max_tier":
             if any(rank.batch.count and rank.warm_steps < rank.scheduler.lag for rank in busy):
                 for rank in busy:
-                    rank.adopt(np.full(rank.batch.count, rank.gamma, dtype=np.int64))
-            tokens = self._tier(max(rank.charged for rank in joined))
+                    rank.forward.adopt(rank.forward.full_plan())
+            tokens = self._tier(max(rank.forward.charged for rank in joined))
             for rank in joined:
-                rank.price(tokens)
+                rank.forward.price(tokens)
 
     def _tier(self, tokens: int) -> int:
         at = int(np.searchsorted(self._tiers_T, tokens))
         return int(self._tiers_T[at]) if at < len(self._tiers_T) else tokens
 
-    def _plan_group(self, busy: Sequence[Rank], joined: Sequence[Rank]) -> None:
-        raise NotImplementedError
+    def _plan_group(self, busy: Sequence[Rank]) -> None:
+        """Share out one budget by the gain of the group; idle ranks never make a step longer."""
+        views = [rank.view() for rank in busy]
+        scheduler = busy[0].scheduler
+        if not {"live", "lagged"} <= scheduler.reads:
+            reads = ", ".join(sorted(scheduler.reads)) or "neither"
+            raise InputError(
+                "lockstep budget: group shares out live survivals under a budget from lagged "
+                f"ones, and this policy's scheduler reads {reads}; use async_topk, or the budget "
+                "per_rank or max_tier"
+            )
+        none_RG = np.zeros((0, busy[0].gamma), dtype=np.float32)
+        plans = allocate_group(
+            [ascending(none_RG if v is None else v.lagged_survival_RG) for v in views],
+            [none_RG if view is None else view.survival_RG for view in views],
+            base_tokens_D=[rank.batch.count + rank.forward.prefill_tokens for rank in busy],
+            verify_s_B=busy[0].forward.verify_s_B,
+            fixed_s_D=[rank.forward.fixed_s for rank in busy],
+        )
+        for rank, verify_len_R in zip(busy, plans, strict=True):
+            rank.forward.adopt(verify_len_R)

@@ -14,18 +14,18 @@ from specsim.acceptance.blocks import Blocks
 from specsim.engine.batch import Batch
 from specsim.engine.clock import Order, after
 from specsim.engine.costs import StepCost
+from specsim.engine.forward import Forward
 from specsim.engine.kv import KvPool, KvSpec
-from specsim.engine.prefill import FORBIDDEN_S, Chunk, MixedPrefill, take_chunks
+from specsim.engine.prefill import MixedPrefill
 from specsim.engine.queue import Queue
 from specsim.engine.request import Request
 from specsim.engine.step import Slot
 from specsim.metrics.record import Status, StepLog
-from specsim.schedulers.base import BatchView, Learner, Scheduler, StepOutcome, checked_plan
+from specsim.schedulers.base import BatchView, Learner, Scheduler, StepOutcome
 
 __all__ = ["Home", "Rank", "StepCost"]
 
 IntArray = NDArray[np.int64]
-_NOTHING: IntArray = np.zeros(0, dtype=np.int64)
 
 
 class Home(Protocol):
@@ -98,31 +98,16 @@ class Rank:
         self.scheduler = scheduler
         self.gamma = blocks.gamma
         self.warm_steps = 0  # steps with a batch since it was last empty: what a lag can look at
-        self.own_s = 0.0
-        self.charged = 0
-        self._cost, self._log, self._home = cost, log, home
-        self._kv_spec, self._mixed = kv, mixed
+        self.forward = Forward(self.batch, scheduler, cost, gamma=self.gamma, mixed=mixed)
+        self._cap = min(capacity, self.forward.most_requests or capacity)
+        self._log, self._home, self._kv_spec = log, home, kv
         self._kv = None if kv is None else KvPool(kv, gamma=self.gamma)
-        self._cap, self._verify_s_B = capacity, cost.verify_s_B
-        layout = getattr(cost, "layout", "ragged")
-        self._even = layout != "ragged"
-        if mixed is not None:
-            by_plan = mixed.reserve == "plan" and layout != "cap_accept"
-            each = 1 if by_plan else 1 + self.gamma
-            self._cap = min(capacity, mixed.tokens_per_step // each)
-            self._verify_s_B = cost.verify_s_B.copy()
-            self._verify_s_B[mixed.tokens_per_step + 1 :] = FORBIDDEN_S
-            self._verify_s_B.flags.writeable = False
         self._learner = scheduler if isinstance(scheduler, Learner) else None
         self._step = 0
         self._idle: simpy.Event | None = None
-        # The step between `form` and `commit`
-        self._in_step = self._lost = False
-        self._verify_len_R = _NOTHING
-        self._chunks: list[Chunk] = []
-        self._prefill_tokens = self._trimmed = self._preempted = 0
-        self._fixed_s = self._swap_s = 0.0
-        self._preempted_since_finish = 0
+        self._in_step = self._lost = False  # between `plan` and `commit`; died in between
+        self._preempted = self._preempted_since_finish = 0
+        self._swap_s = 0.0
         self._leaving: list[Request] = []
 
     # What others may ask
@@ -199,7 +184,7 @@ class Rank:
                 yield after(env, 0.0, order)
                 continue
             self.plan()
-            duration_s = self.own_s
+            duration_s = self.forward.own_s
             yield after(env, duration_s, order)
             self.commit(duration_s)
 
@@ -252,69 +237,26 @@ class Rank:
 
     def plan(self) -> None:
         """Ask the scheduler for the step's plan and price it."""
-        view = self.view()
-        self.adopt(_NOTHING if view is None else checked_plan(self.scheduler, view))
+        self._in_step = True
+        if self.batch.count == 0:
+            self.warm_steps = 0
+        self.forward.plan(self._step, self.prefilling, self._swap_s)
+        self._swap_s = 0.0
 
     def view(self) -> BatchView | None:
-        """Choose the prefill of the step; return what the scheduler may see, None without a batch.
-
-        `adopt` must follow.
-        """
+        """Return what the scheduler may see; for whoever plans in its place (`Forward.adopt`)."""
         self._in_step = True
-        batch = self.batch
-        self._chunks, self._prefill_tokens = [], 0
-        if self.prefilling:
-            self._chunks = take_chunks(self.prefilling, self._guaranteed())
-            self._prefill_tokens = sum(taken for _, taken in self._chunks)
-        self._fixed_s = self._cost.fixed_s(batch.count, batch.kv_tokens) + self._swap_s
-        self._swap_s = 0.0
-        if batch.count == 0:
+        if self.batch.count == 0:
             self.warm_steps = 0
-            return None
-        return batch.view(
-            step=self._step,
-            prefill_tokens=self._prefill_tokens,
-            verify_s_B=self._verify_s_B,
-            fixed_s=self._fixed_s,
-        )
-
-    def _guaranteed(self) -> int:
-        """Return the prefill tokens of this step that no plan can take, at least 1."""
-        assert self._mixed is not None
-        return max(1, self._mixed.tokens_per_step - self.batch.count * (1 + self.gamma))
-
-    def adopt(self, verify_len_R: IntArray) -> None:
-        """Go by this plan: keep to the token budget, give prefill what is left, price the step."""
-        self._trimmed = 0
-        charged = self._cost.charged_tokens(verify_len_R) if len(verify_len_R) else 0
-        if self._mixed is not None:
-            room = self._mixed.tokens_per_step - self._prefill_tokens
-            if charged > room:
-                fitted_R = fit(verify_len_R, room, even=self._even)
-                self._trimmed = int(verify_len_R.sum() - fitted_R.sum())
-                verify_len_R = fitted_R
-                charged = self._cost.charged_tokens(verify_len_R)
-            if self.prefilling and self._mixed.reserve == "plan":
-                self._chunks = take_chunks(self.prefilling, self._mixed.tokens_per_step - charged)
-                self._prefill_tokens = sum(taken for _, taken in self._chunks)
-        self._verify_len_R = verify_len_R
-        self.charged = charged + self._prefill_tokens
-        self.batch.remember(self._step)
-        self.price(self.charged)
-
-    def price(self, tokens: int) -> None:
-        """Set `own_s` to what this step lasts if its forward has that many tokens."""
-        self.charged = tokens
-        self.own_s = float(self._cost.verify_s_B[tokens]) + self._fixed_s
+        view = self.forward.view(self._step, self.prefilling, self._swap_s)
+        self._swap_s = 0.0
+        return view
 
     def plan_dummy(self) -> None:
-        """Join a lockstep step without work: a forward of one dummy row."""
+        """Join a lockstep step without work."""
         self._in_step = True
         self.warm_steps = 0
-        self._verify_len_R = _NOTHING
-        self._chunks, self._prefill_tokens, self._trimmed = [], 0, 0
-        self._fixed_s = self._cost.fixed_s(1, 0)
-        self.price(1)
+        self.forward.dummy()
 
     # Committing
 
@@ -323,7 +265,8 @@ class Rank:
         if self._lost:  # the rank died during the step
             self._lost = self._in_step = False
             return
-        batch, count, verify_len_R = self.batch, self.batch.count, self._verify_len_R
+        batch, count, forward = self.batch, self.batch.count, self.forward
+        verify_len_R = forward.verify_len_R
         accepted = emitted = finished = ceiling = 0
         if count:
             accepted, emitted, finished, ceiling = batch.commit(verify_len_R)
@@ -333,7 +276,7 @@ class Rank:
         self._log.add(
             end_s=self.env.now,
             duration_s=duration_s,
-            own_s=self.own_s,
+            own_s=forward.own_s,
             rank=self.index,
             num_requests=count,
             verified=int(verify_len_R.sum()),
@@ -342,9 +285,9 @@ class Rank:
             waiting=len(self.queue),
             kv_tokens=batch.kv_tokens,
             ceiling=ceiling,
-            charged=self.charged,
-            prefill_tokens=self._prefill_tokens,
-            trimmed=self._trimmed,
+            charged=forward.charged,
+            prefill_tokens=forward.prefill_tokens,
+            trimmed=forward.trimmed,
             preempted=self._preempted,
             kv_blocks=self.kv_blocks,
         )
@@ -362,7 +305,7 @@ class Rank:
             self._finish()
         if self._leaving:
             self._let_go()
-        if self._chunks:
+        if forward.chunks:
             self._progress()
         self._home.step_ended()
 
@@ -375,7 +318,7 @@ class Rank:
             self._home.finished(request, row)
 
     def _progress(self) -> None:
-        chunks, self._chunks = self._chunks, []
+        chunks, self.forward.chunks = self.forward.chunks, []
         for request, taken in chunks:
             if request.status is not Status.RUNNING:
                 continue  # it left during the step
@@ -442,7 +385,7 @@ class Rank:
             request.saved = row
             orphans.append(request)
         orphans += self.prefilling
-        self.prefilling, self._leaving, self._chunks = [], [], []
+        self.prefilling, self._leaving, self.forward.chunks = [], [], []
         self._swap_s = 0.0
         for request in orphans:
             request.kv_private, request.kv_shared, request.kv_keys = 0, 0, ()
@@ -454,24 +397,3 @@ class Rank:
         """Serve again, with an empty batch and memory."""
         self.alive = True
         self.wake()
-
-
-def fit(verify_len_R: IntArray, room: int, *, even: bool) -> IntArray:
-    """Cut a plan to a token budget: requests keep what they were given, in order, while it lasts.
-
-    Whether a draft is cut depends on the plans of the requests before its own, so that a rule
-    which judges each request by itself stays lossless. Rules that read step times never come
-    here: the forward past the budget was shown to them as `FORBIDDEN_S`.
-
-    Args:
-        verify_len_R: the plan.
-        room: tokens of the forward, anchors included; at least R.
-        even: cut everyone to the same length instead, for layouts that pay for the longest.
-    """
-    count = len(verify_len_R)
-    if even:
-        shortened_R: IntArray = np.minimum(verify_len_R, room // count - 1)
-        return shortened_R
-    before_R = np.cumsum(verify_len_R) - verify_len_R
-    fitted_R: IntArray = np.minimum(verify_len_R, np.maximum(room - count - before_R, 0))
-    return fitted_R

@@ -11,11 +11,13 @@ from typing import Any
 from specsim.acceptance.blocks import Blocks, lay_out
 from specsim.acceptance.trace import DenseTrace
 from specsim.cost.model import StepCost
+from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill
 from specsim.engine.run import Batch, ClosedLoop, Poisson, RunInput, Stop
 from specsim.errors import InputError, UnsafeSchedulerError
 from specsim.registry import Config
 from specsim.scenario.locate import Locator
 from specsim.scenario.schema import (
+    ClusterConfig,
     PolicyConfig,
     Scenario,
     StopAtRequests,
@@ -35,6 +37,7 @@ class Arm:
         trace: the acceptance trace behind it.
         blocks: the same, cut to the policy's gamma.
         cost: what its steps cost.
+        prefill: where prompts are read, and what that costs; None if it takes no time.
         lossless: whether its scheduler leaves the target distribution alone.
         profiles: the files behind it.
     """
@@ -44,6 +47,7 @@ class Arm:
     trace: DenseTrace
     blocks: Blocks
     cost: StepCost
+    prefill: MixedPrefill | DisaggregatedPrefill | None
     lossless: bool
     profiles: tuple[Path, ...]
 
@@ -96,23 +100,37 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
         blocks = lay_out(trace, gamma=policy.gamma, seed=scenario.seed)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    capacity = scenario.cluster.max_requests_per_rank
+    cluster = scenario.cluster
+    capacity = cluster.max_requests_per_rank
     locate = _Recorder(Locator(folder))
     cost = scenario.cost.build(
         locate=locate,
         max_requests=capacity,
-        max_tokens=capacity * (1 + policy.gamma),
+        max_tokens=_longest_forward(cluster, policy.gamma),
         draft="none" if policy.gamma == 0 else policy.draft,
+        gamma=policy.gamma,
     )
+    prefill = cluster.prefill
     return Arm(
         name=name,
         config=policy,
         trace=trace,
         blocks=blocks,
         cost=cost,
+        prefill=prefill.build(cost=scenario.cost, locate=locate) if prefill is not None else None,
         lossless=scheduler.lossless,
         profiles=(*trace_files, *locate.found),
     )
+
+
+def _longest_forward(cluster: ClusterConfig, gamma: int) -> int:
+    """Return the most tokens that one forward can hold under any plan."""
+    longest = cluster.max_requests_per_rank * (1 + gamma)
+    if cluster.prefill is not None:
+        longest += cluster.prefill.extra_tokens
+    if cluster.lockstep is not None:
+        longest = max(longest, *cluster.lockstep.tiers, 1)
+    return longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +172,7 @@ def run_input(scenario: Scenario, arm: Arm, *, concurrency: int | None) -> RunIn
         concurrency: closed-loop users a rank; None for other arrivals.
     """
     workload, cluster = scenario.workload, scenario.cluster
+    lockstep, kv, patience = cluster.lockstep, cluster.kv, workload.patience
     return RunInput(
         blocks=arm.blocks,
         scheduler=arm.config.scheduler.build,
@@ -167,6 +186,12 @@ def run_input(scenario: Scenario, arm: Arm, *, concurrency: int | None) -> RunIn
         router=cluster.router,
         seed=scenario.seed,
         stop=_stop(scenario),
+        lockstep=lockstep.build(arm.config.lockstep_budget) if lockstep is not None else None,
+        kv=kv.build() if kv is not None else None,
+        prefill=arm.prefill,
+        patience=patience.build() if patience is not None else None,
+        priority_shares_C=workload.priorities,
+        deaths=tuple(death.build() for death in cluster.deaths),
     )
 
 

@@ -11,8 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specsim.engine.config import DisaggregatedPrefillConfig, MixedPrefillConfig
 from specsim.errors import InputError, nearest
-from specsim.scenario.schema import FrontierQuestion, PointQuestion, PolicyConfig, StopWhenDone
+from specsim.scenario.schema import (
+    ClusterConfig,
+    FrontierQuestion,
+    PointQuestion,
+    PolicyConfig,
+    StopWhenDone,
+)
 from specsim.scenario.source import Keys, show
 from specsim.schedulers import UserConfig
 from specsim.schedulers.static import FixedConfig, NoneConfig
@@ -39,6 +46,7 @@ def breaches(
         policies: those policies that are valid by themselves.
     """
     yield from _load(parts)
+    yield from _engine(parts.get("cluster"), policies)
     yield from _choices(data.get("question"), data.get("policies"))
     for name, policy in policies.items():
         yield from _policy(name, policy)
@@ -114,6 +122,64 @@ def _load(parts: Mapping[str, Any]) -> Iterator[Breach]:
             ("stop", "kind"),
             f'is "all_done", but "{kind}" arrivals never end',
             "use tokens, seconds or requests, or batch arrivals",
+        )
+
+
+def _engine(
+    cluster: ClusterConfig | None, policies: Mapping[str, PolicyConfig]
+) -> Iterator[Breach]:
+    """Memory, prefill, lockstep and deaths fit each other and the policies."""
+    if cluster is None:
+        return
+    kv, prefill = cluster.kv, cluster.prefill
+    if kv is not None and kv.admission == "optimistic":
+        if kv.preemption == "recompute" and prefill is None:
+            yield Breach(
+                ("cluster", "kv", "preemption"),
+                'is "recompute", which would be free: without cluster.prefill, prefill takes no '
+                "time",
+                "give cluster.prefill, or use swap, or worst_case admission",
+            )
+        if kv.preemption == "swap" and cluster.router == "central_queue":
+            yield Breach(
+                ("cluster", "kv", "preemption"),
+                'is "swap", which keeps a request\'s KV on its rank, but from the central queue '
+                "another may take it",
+                "use recompute, or another router",
+            )
+    if kv is not None and kv.prefix_reuse and isinstance(prefill, DisaggregatedPrefillConfig):
+        yield Breach(
+            ("cluster", "kv", "prefix_reuse"),
+            "is true, but the caches of disaggregated prefill ranks are not modelled",
+            "use mixed prefill, or leave it out",
+        )
+    seen: set[int] = set()
+    for index, death in enumerate(cluster.deaths):
+        at: Keys = ("cluster", "deaths", index)
+        if death.rank >= cluster.ranks or death.rank in seen:
+            why = "dies twice" if death.rank in seen else f"there are {cluster.ranks} ranks"
+            yield Breach((*at, "rank"), f"is {death.rank}, but {why}; legal are 0 to ranks - 1")
+        if death.back_s is not None and death.back_s <= death.at_s:
+            yield Breach((*at, "back_s"), f"is {death.back_s:g}, not after at_s = {death.at_s:g}")
+        seen.add(death.rank)
+    for name, policy in policies.items():
+        yield from _engine_policy(name, policy, cluster)
+
+
+def _engine_policy(name: str, policy: PolicyConfig, cluster: ClusterConfig) -> Iterator[Breach]:
+    prefill, budget = cluster.prefill, policy.lockstep_budget
+    step = 1 + policy.gamma
+    if isinstance(prefill, MixedPrefillConfig) and prefill.tokens_per_step < step:
+        yield Breach(
+            ("cluster", "prefill", "tokens_per_step"),
+            f"is {prefill.tokens_per_step}, less than the {step} tokens of one request's step of "
+            f"the policy {name} (gamma {policy.gamma})",
+        )
+    if budget is not None and cluster.lockstep is None:
+        yield Breach(
+            ("policies", name, "lockstep_budget"),
+            f'is "{budget}", but the ranks are not in lockstep',
+            "give cluster.lockstep, or leave it out",
         )
 
 

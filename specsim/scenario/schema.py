@@ -21,6 +21,17 @@ from pydantic_core import PydanticCustomError
 from specsim import acceptance, schedulers
 from specsim.acceptance.trace import DenseTrace
 from specsim.cost.model import CostConfig, TermChoice
+from specsim.engine.config import (
+    PREFILL_CONFIGS,
+    DeathConfig,
+    DisaggregatedPrefillConfig,
+    KvConfig,
+    LockstepBudget,
+    LockstepConfig,
+    MixedPrefillConfig,
+    PatienceLimitsConfig,
+)
+from specsim.engine.router import RouterKind
 from specsim.registry import Config, is_user_kind
 from specsim.schedulers import Scheduler
 from specsim.workload import arrivals, lengths
@@ -87,11 +98,13 @@ if TYPE_CHECKING:
     LengthConfig = _Length
     AcceptanceConfig = _Acceptance
     SchedulerConfig = _Scheduler
+    PrefillConfig = MixedPrefillConfig | DisaggregatedPrefillConfig
 else:
     ArrivalConfig = one_of(*arrivals.CONFIGS)
     LengthConfig = one_of(*lengths.CONFIGS)
     AcceptanceConfig = one_of(*acceptance.CONFIGS)
     SchedulerConfig = one_of(*schedulers.CONFIGS, user=schedulers.UserConfig)
+    PrefillConfig = one_of(*PREFILL_CONFIGS)
 
 
 def _plain_name(name: str) -> str:
@@ -179,17 +192,31 @@ class StopWhenDone(Config):
 
 
 class ClusterConfig(Config):
-    """The machines: data-parallel ranks that decode independently, and who sends them requests."""
+    """The machines: data-parallel ranks, who sends them requests, and what limits them."""
 
     ranks: int = Field(default=1, ge=1, le=4096, description="Data-parallel ranks.")
     gpus_per_rank: int = Field(ge=1, le=4096, description="GPUs that share one rank's step.")
     max_requests_per_rank: int = Field(
         ge=1, le=65_536, description="Requests that a rank decodes at once; the others wait."
     )
-    router: Literal["least_loaded", "central_queue"] = Field(
+    router: RouterKind = Field(
         default="least_loaded",
-        description="least_loaded: to the rank with the fewest requests, at arrival; "
-        "central_queue: one queue, to whichever rank has room first.",
+        description="Where an arriving request goes. least_loaded: the rank with the fewest "
+        "requests; central_queue: one queue, to whichever rank has room first; round_robin; "
+        "least_kv: fewest KV tokens; shortest_work: fewest decode tokens expected; power_of_two: "
+        "the better of two at random; session_affinity: where its session or user was last.",
+    )
+    lockstep: LockstepConfig | None = Field(
+        default=None, description="Ranks that wait for the slowest; left out, they do not."
+    )
+    kv: KvConfig | None = Field(
+        default=None, description="KV memory of every rank; left out, it has no limit."
+    )
+    prefill: PrefillConfig | None = Field(
+        default=None, description="Where prompts are read; left out, that takes no time."
+    )
+    deaths: tuple[DeathConfig, ...] = Field(
+        default=(), max_length=4096, description="Ranks that die during the run."
     )
 
 
@@ -199,6 +226,13 @@ class WorkloadConfig(Config):
     arrivals: ArrivalConfig
     prompt_tokens: LengthConfig
     output_tokens: LengthConfig
+    patience: PatienceLimitsConfig | None = Field(
+        default=None, description="When users give up; left out, they never do."
+    )
+    priorities: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=1)], ...],
+        Field(max_length=16, description="Share of each priority class, the first served first."),
+    ] = ()
 
 
 class PolicyConfig(Config):
@@ -213,6 +247,9 @@ class PolicyConfig(Config):
     )
     draft: TermChoice | Literal["none"] | None = Field(
         default=None, description="This policy's own draft cost; the scenario's if left out."
+    )
+    lockstep_budget: LockstepBudget | None = Field(
+        default=None, description="This policy's own cluster.lockstep.budget."
     )
     unsafe: bool = Field(
         default=False, description="Run a scheduler that biases the output all the same."
