@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 
 def validate(
-    name: str, /, *, json: Annotated[bool, Parameter(negative=(), show_default=False)] = False
+    name: str,
+    /,
+    *,
+    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    points: Path | None = None,
 ) -> int:
     """Run a shipped comparison and say whether it passes.
 
     Parameters
     ----------
     name
-        Which one: `queueing`, `replay`, `dspark_fig7`, ..; a wrong name lists them.
+        Which one: `queueing`, `replay`, `dspark_fig7`, `vllm_b300`, ..; a wrong name lists them.
     json
         Print {name, metrics, limits, failed, fitted_on, predicted, pass} instead of a table.
+    points
+        File of measured points, for `inferencemax`: aiconfigurator's silicon_sample.csv or alike.
     """
     from specsim.study.validation import validate as run_validation
 
-    found = run_validation(name)
+    found = run_validation(name, points=points)
     if json:
         from specsim.study.store import to_json
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specsim.errors import InputError, nearest
@@ -13,7 +14,11 @@ _WHERE = {
     "queueing": "specsim.study.validate_queueing:validate",
     "replay": "specsim.study.validate_replay:validate",
     "dspark_fig7": "specsim.study.validate_fig7:validate",
+    "vllm_b300": "specsim.study.validate_vllm_b300:validate",
+    "inferencemax": "specsim.study.validate_inferencemax:validate",
 }
+_OF_A_FILE = frozenset({"inferencemax"})
+"""Validations of measurements that are not shipped: they take a file of points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +88,25 @@ def names() -> list[str]:
     return sorted(_WHERE)
 
 
-def validate(name: str) -> Validation:
+def validate(name: str, *, points: Path | None = None) -> Validation:
     """Run the validation `name`.
 
+    Args:
+        name: which one.
+        points: measured points, for a validation of a file.
+
     Raises:
-        InputError: there is no such validation.
+        InputError: there is no such validation, or it does not take a file.
     """
     if name not in _WHERE:
         raise InputError(
             f'no validation "{name}"; there are {", ".join(names())} {nearest(name, names())}'
         )
+    if points is not None and name not in _OF_A_FILE:
+        raise InputError(
+            f'validation "{name}" has its own measurements; points are for: '
+            f"{', '.join(sorted(_OF_A_FILE))}"
+        )
     module, _, function = _WHERE[name].partition(":")
-    found: Callable[[], Validation] = getattr(importlib.import_module(module), function)
-    return found()
+    found: Callable[..., Validation] = getattr(importlib.import_module(module), function)
+    return found(points) if name in _OF_A_FILE else found()
