@@ -28,9 +28,9 @@ class _Bin:
 class Bandit:
     """For each bin of batch sizes (powers of two), one uniform k held for a block of steps.
 
-    Block b of a bin explores with probability 1 / b, any k, and else takes the k with the fewest
-    seconds a token so far, plus `switch_s / k` where speculation was off in the step before.
-    Blocks double up to `longest_block`.
+    Every k runs for one step first. Then block b of a bin explores with probability 1 / b, any k,
+    and else takes the k with the fewest seconds a token so far, plus `switch_s / k` where
+    speculation was off in the step before. Blocks double up to `longest_block`.
 
     Lossless: k depends on past steps and on draws that have nothing to do with the drafts. Proven
     by enumeration (`tests/lossless/test_policies.py`).
@@ -57,19 +57,23 @@ class Bandit:
             self._bins[size] = _Bin([0.0] * (view.gamma + 1), [0.0] * (view.gamma + 1))
         arms = self._bins[size]
         if arms.left == 0:
-            arms.block += 1
-            arms.left = min(2 ** min(arms.block - 1, 30), self.longest_block)
-            explore = self._rng.random() < 1 / arms.block
-            arms.k = int(self._rng.integers(view.gamma + 1)) if explore else self._best(arms)
+            self._next_block(arms, self._rng)
         arms.left -= 1
         self._planned = arms.k
         return np.full(view.num_requests, arms.k, dtype=np.int64)
 
+    def _next_block(self, arms: _Bin, rng: np.random.Generator) -> None:
+        if 0.0 in arms.tokens_K:
+            arms.k, arms.left = arms.tokens_K.index(0.0), 1
+            return
+        arms.block += 1
+        arms.left = min(2 ** min(arms.block - 1, 30), self.longest_block)
+        explore = rng.random() < 1 / arms.block
+        arms.k = int(rng.integers(len(arms.tokens_K))) if explore else self._best(arms)
+
     def _best(self, arms: _Bin) -> int:
         best, best_s = arms.k, np.inf
         for k, (seconds, tokens) in enumerate(zip(arms.seconds_K, arms.tokens_K, strict=True)):
-            if tokens == 0:
-                continue
             cost = seconds / tokens
             if self._before == 0 and k > 0:
                 cost += self.switch_s / k
@@ -101,7 +105,7 @@ class BanditConfig(Config):
 
     Source: Nightjar (arXiv 2512.22420) as its abstract and public notes describe it: exploration
     1 / b, held blocks that double, a cost for switching speculation on. Bins by powers of two,
-    forgetting and the longest block are ours.
+    trying every k first, forgetting and the longest block are ours.
     """
 
     kind: Literal["bandit"]

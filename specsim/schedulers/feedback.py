@@ -193,7 +193,8 @@ _SGLANG_SLOTS = (
 class AdaptiveStepsConfig(Config):
     """SGLang's adaptive speculation: lengths that follow the accepted drafts, by batch size.
 
-    Defaults are SGLang's. A range starts at its longest candidate. SGLang refuses it under
+    Defaults are SGLang's. A range starts at its longest candidate. With its thresholds a range that
+    has both 0 and 1 never drops to 0: no mean lies below -0.75. SGLang refuses it under
     attention data parallelism, where ranks would choose different lengths.
     """
 

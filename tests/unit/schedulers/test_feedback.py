@@ -1,0 +1,179 @@
+"""Batch-size tables, goodput control, adaptive steps and the bandit, against hand-worked cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from scheduler_views import make_view, outcome
+
+from specsim.schedulers.bandit import BanditConfig
+from specsim.schedulers.feedback import AdaptiveStepsConfig, GoodputConfig, mean_committed
+from specsim.schedulers.tables import BatchTableConfig
+
+
+def lengths(scheduler, count, gamma=7, **more):
+    return scheduler.plan(make_view(np.full((count, gamma), 0.8), **more))
+
+
+def test_gaps_in_a_batch_table_keep_the_range_before() -> None:
+    table = BatchTableConfig(
+        kind="batch_table", ranges=[(1, 4, 5), (8, 16, 2), (32, 64, 0)]
+    ).build()
+    wanted = {1: 5, 4: 5, 7: 5, 8: 2, 31: 2, 32: 0, 100: 0}
+    for count, k in wanted.items():
+        assert lengths(table, count).tolist() == [k] * count
+    assert lengths(table, 1, gamma=3).tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "said"),
+    [
+        ([(2, 4, 1)], "first range must start at 1"),
+        ([(1, 4, 1), (4, 9, 1)], "overlap"),
+        ([(1, 4, 1), (9, 8, 1)], "ends before it begins"),
+        ([], "at least 1"),
+        ([(1, 4, -1)], "greater than or equal to 0"),
+    ],
+)
+def test_batch_tables_that_make_no_sense(ranges, said) -> None:
+    with pytest.raises(ValidationError, match=said):
+        BatchTableConfig(kind="batch_table", ranges=ranges)
+
+
+def test_goodput_follows_its_formula_and_stops_at_the_first_decrease() -> None:
+    config = GoodputConfig(kind="goodput", start=0.7, every=20)
+    assert mean_committed(0.5, 2) == 1.75
+    # One request, 1 s a step and 0.2 s a token: goodput(k) = (1 - .7^(k+1)) / .3 / (1.2 + .2 k).
+    table = 1.0 + 0.2 * np.arange(20)
+    found = int(lengths(config.build(), 1, table=table)[0])
+    by_hand = [mean_committed(0.7, k) / (1.2 + 0.2 * k) for k in range(8)]
+    assert found == int(np.argmax(by_hand)) == 3
+    # A hump at k = 2 hides the cheap k = 4 behind it: the search has stopped.
+    humped = np.array([0, 1, 1, 5, 5, 1, 1, 1, 1, 1.0])
+    assert int(lengths(config.build(), 1, table=humped)[0]) == 1
+
+
+def test_goodput_favours_no_speculation_by_a_tenth() -> None:
+    table = np.array([0, 1.0, 1.6, 9, 9, 9, 9, 9, 9, 9])  # k = 1 promises 1.7 / 1.6 = 1.06
+    assert int(lengths(GoodputConfig(kind="goodput").build(), 1, table=table)[0]) == 0
+    plain = GoodputConfig(kind="goodput", idle_bonus=1.0)
+    assert int(lengths(plain.build(), 1, table=table)[0]) == 1
+
+
+def test_goodput_learns_from_judged_drafts_only_and_thinks_now_and_then() -> None:
+    scheduler = GoodputConfig(kind="goodput", every=3).build()
+    lengths(scheduler, 2)
+    # 4 verified, 1 accepted, then a rejection: 1 of 2 judged. The other: 4 of 4.
+    scheduler.observe(outcome([4, 4], [1, 4]))
+    assert scheduler._alpha == pytest.approx(0.85 * 0.7 + 0.15 * 5 / 6)
+    table = 1.0 + 0.2 * np.arange(30)
+    before = lengths(scheduler, 1, table=table)
+    for _ in range(40):
+        scheduler.observe(outcome([4], [0]))
+    assert lengths(scheduler, 1, table=table).tolist() == before.tolist()
+    assert lengths(scheduler, 1, table=table).tolist() == [0]  # the third plan thinks anew
+    alpha = scheduler._alpha
+    scheduler.observe(outcome([0], [0]))
+    assert scheduler._alpha == alpha
+
+
+def climb(scheduler, count, accepted, steps):
+    found = []
+    for _ in range(steps):
+        k = int(lengths(scheduler, count)[0])
+        found.append(k)
+        scheduler.observe(outcome([k] * count, [min(k, accepted)] * count))
+    return found
+
+
+def test_adaptive_steps_drop_and_rise_by_the_published_thresholds() -> None:
+    scheduler = AdaptiveStepsConfig(kind="adaptive_steps").build()
+    found = climb(scheduler, 1, 0, 40)
+    # Ten batches of warm-up, then a decision every five: the mean falls below 5 - .75 long before.
+    assert found[:15] == [7] * 15
+    assert found[15] < 7
+    assert found[-1] == 1
+    # One draft always accepted: the mean nears 1, above 1 - .5, so the next is tried; there the
+    # mean stays at 1 > 1 - .5 - .25, so it does not drop back.
+    assert climb(scheduler, 1, 7, 60)[-1] == 7
+
+
+def test_adaptive_steps_stay_between_the_thresholds() -> None:
+    config = AdaptiveStepsConfig(
+        kind="adaptive_steps", slots=[{"from_requests": 1, "steps": (1, 3)}], warmup=0, every=1
+    )
+    scheduler = config.build()
+    # Mean 2 drafts accepted of 3: neither <= 1 - .75 nor anything above to rise to.
+    assert climb(scheduler, 1, 2, 30)[-1] == 3
+    # Nothing accepted: 0.8^n * 3 must fall to .25 first.
+    found = climb(scheduler, 1, 0, 30)
+    assert found.index(1) == 1 + int(np.ceil(np.log(0.25 / scheduler_mean(2.0)) / np.log(0.8))) - 1
+
+
+def scheduler_mean(converged: float) -> float:
+    return converged + 0.8**30 * (3 - converged)
+
+
+def test_from_zero_the_next_is_always_probed() -> None:
+    config = AdaptiveStepsConfig(
+        kind="adaptive_steps",
+        slots=[{"from_requests": 1, "steps": (0, 1)}],
+        warmup=0,
+        every=1,
+        down=0.6,
+    )
+    found = climb(config.build(), 1, 0, 40)
+    zero = found.index(0)
+    assert found[zero + 1] == 1
+    # With SGLang's own thresholds a mean of 0 is not low enough to drop to 0.
+    usual = config.model_copy(update={"down": -0.25}).build()
+    assert set(climb(usual, 1, 0, 40)) == {1}
+
+
+def test_batch_sizes_have_slots_of_their_own() -> None:
+    scheduler = AdaptiveStepsConfig(kind="adaptive_steps").build()
+    assert lengths(scheduler, 7).tolist() == [7] * 7
+    assert lengths(scheduler, 8).tolist() == [3] * 8
+    assert lengths(scheduler, 64).tolist() == [0] * 64
+    climb(scheduler, 1, 0, 60)
+    assert lengths(scheduler, 8).tolist() == [3] * 8
+    with pytest.raises(ValidationError, match="must start at 1"):
+        AdaptiveStepsConfig(kind="adaptive_steps", slots=[{"from_requests": 2, "steps": (1,)}])
+    with pytest.raises(ValidationError, match="strictly rising"):
+        AdaptiveStepsConfig(kind="adaptive_steps", slots=[{"from_requests": 1, "steps": (3, 1)}])
+
+
+def pull(scheduler, cost, steps, count=4):
+    """Run it against a machine where k drafts take cost[k] seconds and all are accepted."""
+    found = []
+    for _ in range(steps):
+        k = int(lengths(scheduler, count, gamma=3)[0])
+        found.append(k)
+        scheduler.observe(outcome([k] * count, [k] * count, seconds=cost[k]))
+    return found
+
+
+def test_a_bandit_finds_the_cheapest_length_and_keeps_looking_less() -> None:
+    scheduler = BanditConfig(kind="bandit", seed=3).build()
+    found = pull(scheduler, [1.0, 1.1, 4.0, 9.0], 3000)
+    late = np.array(found[1500:])
+    assert (late == 1).mean() > 0.8
+    assert set(found) == {0, 1, 2, 3}
+
+
+def test_a_bandit_turns_around_when_the_machine_does() -> None:
+    scheduler = BanditConfig(kind="bandit", seed=3, memory=0.95).build()
+    pull(scheduler, [1.0, 9.0, 9.0, 9.0], 2000)
+    late = np.array(pull(scheduler, [9.0, 9.0, 9.0, 1.0], 6000)[3000:])
+    assert (late == 3).mean() > 0.8
+
+
+def test_a_bandit_holds_blocks_that_double_and_repeats_itself() -> None:
+    one, two = (pull(BanditConfig(kind="bandit", seed=5).build(), [1, 1, 1, 1.0], 67) for _ in "ab")
+    assert one == two
+    assert sorted(one[:4]) == [0, 1, 2, 3]  # every length once before anything else
+    starts = [4, 5, 7, 11, 19, 35]
+    for first, end in zip(starts, [*starts[1:], 67], strict=True):
+        assert len(set(one[first:end])) == 1
+    assert one != pull(BanditConfig(kind="bandit", seed=6).build(), [1, 1, 1, 1.0], 67)
