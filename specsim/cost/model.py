@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from specsim.cost.table import Curve, Read, StepTable, Surface, Term, load_table
+from specsim.cost.table import Curve, Read, StepTable, Surface, Term, curve, load_table
 from specsim.errors import InputError, SchedulerFault
 from specsim.registry import Config
 
@@ -36,6 +36,9 @@ class TermInput(Config):
         base_ms: milliseconds a step.
         per_request_us: microseconds more for each request of the step.
         per_kv_token_ns: nanoseconds more for each resident KV token; of `attention` only.
+        at_requests: numbers of requests at which `ms` says how much more; linear between them and
+            on by the last segment's slope, as a table's curve read linearly.
+        ms: milliseconds more at each of `at_requests`.
         label: what kind of number this is.
         source: where it comes from, in words.
     """
@@ -43,8 +46,20 @@ class TermInput(Config):
     base_ms: float = Field(ge=0)
     per_request_us: float = Field(default=0.0, ge=0)
     per_kv_token_ns: float = Field(default=0.0, ge=0)
+    at_requests: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = ()
+    ms: tuple[Annotated[float, Field(ge=0)], ...] = ()
     label: Literal["measured", "derived", "fitted", "assumed", "synthetic"]
     source: str = Field(min_length=1)
+
+    def seconds(self, max_requests: int) -> FloatArray:
+        """Return the term without its KV part at R = 0 .. max_requests, seconds."""
+        flat_R = _linear(self.base_ms, self.per_request_us, max_requests)
+        if self.at_requests:
+            found = curve(self.at_requests, tuple(1e-3 * ms for ms in self.ms))
+            more_R = found.dense("linear", max_requests)
+            more_R[0] = 1e-3 * self.ms[0]  # as in a table: a step of prefill alone has host time
+            flat_R += more_R
+        return flat_R
 
 
 TermChoice = Literal["table", "included"] | TermInput
@@ -264,6 +279,15 @@ def _settle(table: StepTable, term: Term, choice: TermChoice | Literal["none"] |
             f'cost.{term}: table "{table.name}" does not say that {term} is inside its verify '
             f"curve (it includes: {', '.join(sorted(table.includes)) or 'nothing'}); {way_out}"
         )
+    if isinstance(choice, TermInput):
+        # Here and not in a validator of the model, so that errors in its values keep their place.
+        if len(choice.at_requests) != len(choice.ms):
+            raise InputError(
+                f"cost.{term}.ms: has {len(choice.ms)} values for {len(choice.at_requests)} "
+                "at_requests; one each is needed"
+            )
+        if any(b <= a for a, b in zip(choice.at_requests, choice.at_requests[1:], strict=False)):
+            raise InputError(f"cost.{term}.at_requests: must be strictly increasing")
     if isinstance(choice, TermInput) and choice.per_kv_token_ns and term != "attention":
         raise InputError(
             f"cost.{term}.per_kv_token_ns: {choice.per_kv_token_ns} is of attention only; leave "
@@ -284,7 +308,7 @@ def _by_requests(
 ) -> FloatArray:
     """Draft or host seconds at R = 0 .. max_requests."""
     if isinstance(choice, TermInput):
-        return _linear(choice.base_ms, choice.per_request_us, max_requests)
+        return choice.seconds(max_requests)
     if choice in ("included", "none"):
         return np.zeros(max_requests + 1)
     if found is None or choice != "table":
@@ -301,7 +325,7 @@ def _linear(base_ms: float, per_request_us: float, max_requests: int) -> FloatAr
 
 def _attention(found: Surface | None, choice: _Settled, max_requests: int) -> _Attention:
     if isinstance(choice, TermInput):
-        none_R = _linear(choice.base_ms, choice.per_request_us, max_requests)
+        none_R = choice.seconds(max_requests)
         one_R = none_R + _linear(0.0, choice.per_kv_token_ns * 1e-3, max_requests)
         return _Attention([0, 1], [none_R.tolist(), one_R.tolist()])
     if choice == "included":

@@ -167,3 +167,16 @@ def test_build_loads_what_locate_finds(tmp_path: Path) -> None:
     assert asked == [("steps", "toy")]
     assert found.verify_s_B[2] == pytest.approx(0.024)
     assert found.max_requests == 2
+
+
+def test_a_term_given_by_hand_can_be_a_curve_over_requests() -> None:
+    term = TermInput(
+        base_ms=1.0, at_requests=(1, 3), ms=(2.0, 4.0), label="fitted", source="two points"
+    )
+    np.testing.assert_allclose(term.seconds(4), [3e-3, 3e-3, 4e-3, 5e-3, 6e-3])
+    for changed, message in (
+        ({"at_requests": [1, 3], "ms": [2.0]}, "has 1 values for 2 at_requests"),
+        ({"at_requests": [3, 1], "ms": [2.0, 1.0]}, "strictly increasing"),
+    ):
+        with pytest.raises(InputError, match=message):
+            cost(table(), **{**ALL, "host": {**GIVEN, **changed}})
