@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +14,7 @@ from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
     from specsim.lossless.conformance import Report
+    from specsim.lossless.report import Job
     from specsim.schedulers.base import SchedulerFactory
 
 REFUTED = 3
@@ -34,6 +38,7 @@ def lossless(
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
     post_token: Annotated[bool, Parameter(negative=())] = False,
     seed: int = 0,
+    workers: int | None = None,
     out: Path | None = None,
 ) -> int:
     """Enumerate small worlds exactly, sample them, and judge.
@@ -56,6 +61,8 @@ def lossless(
         Judge with confidences that read the sampled token, as a drafter's own probability does.
     seed
         Seed of the Monte-Carlo streams.
+    workers
+        Processes for a catalogue run; as many as there are cores for `all` if not given.
     out
         Folder to write `README.md` and `cases.json` to (for catalogue runs).
     """
@@ -64,26 +71,29 @@ def lossless(
 
     if samples is not None and samples < 1:
         raise InputError(f"--samples is {samples}; at least 1 is needed")
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers is {workers}; at least 1 is needed")
     if seed < 0:
         raise InputError(f"--seed is {seed}; a seed is at least 0")
     groups = tuple(dict.fromkeys(case.group for case in CASES))
     if what == "all" or what in groups:
-        return _catalogue(what, samples=samples, seed=seed, json_=json_, out=out)
+        workers = workers or (len(os.sched_getaffinity(0)) if what == "all" else 1)
+        return _catalogue(what, samples=samples, seed=seed, workers=workers, json_=json_, out=out)
     return _judge(what, set_, samples=samples, seed=seed, json_=json_, post_token=post_token)
 
 
-def _catalogue(what: str, *, samples: int | None, seed: int, json_: bool, out: Path | None) -> int:
-    from specsim.lossless.kinds import shipped
-    from specsim.lossless.report import page, run_catalogue
+def _catalogue(
+    what: str, *, samples: int | None, seed: int, workers: int, json_: bool, out: Path | None
+) -> int:
+    from specsim.lossless.report import collected, jobs, page, run_job
 
-    group = None if what == "all" else what
-    result = run_catalogue(
-        group,
-        samples=samples,
-        seed=seed,
-        batteries=shipped() if group is None else (),
-        progress=_say,
-    )
+    todo = jobs(None if what == "all" else what, samples=samples, seed=seed)
+    if workers == 1:
+        result = collected(run_job(_said(job)) for job in todo)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            result = collected(pool.map(run_job, map(_said, todo)))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         command = f"specsim lossless {what} --out {out.as_posix()}"
@@ -183,7 +193,8 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _say(text: str) -> None:
+def _said(job: Job) -> Job:
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.write(f"\r\033[K{job.kind} {job.name}")
         sys.stderr.flush()
+    return job

@@ -20,7 +20,7 @@ from specsim.schedulers.base import BatchView, FloatArray, History, IntArray, La
 
 SATURATED = np.array([0.0, 1.0])
 TIED = np.array([0.25, 0.5, 0.5, 1.0])
-TABLES = ("flat", "linear", "jagged", "humped", "shelf", "cliff")
+TABLES = ("flat", "linear", "jagged", "humped", "humped", "humped", "shelf", "cliff")
 
 
 def worlds(*, seed: int, count: int, post_token: bool = False) -> Iterator[World]:
@@ -69,7 +69,7 @@ def _table(kind: str, size: int, rng: np.random.Generator) -> FloatArray:
 def confidences(rng: np.random.Generator, num_requests: int, gamma: int) -> FloatArray:
     """Return confidences: smooth, tied, saturated, rounded to float16, or sure until they break."""
     shape = (num_requests, gamma)
-    kind = int(rng.integers(5))
+    kind = int(rng.integers(8))
     if kind == 0:
         return rng.random(shape)
     if kind == 1:
@@ -99,9 +99,11 @@ class ViewRun:
         following = len(running)
         self.steps: list[tuple[IntArray, FloatArray]] = []
         self.histories: list[IntArray] = []
+        self.sampled: list[FloatArray] = []
         for _ in range(num_steps):
             ids = np.array(running, dtype=np.int64)
             self.steps.append((ids, confidences(rng, len(running), self.gamma)))
+            self.sampled.append(rng.random((len(running), self.gamma)))
             counts = np.sort(rng.integers(0, 9, (3, len(running))), axis=0)
             self.histories.append(counts[[0, 2, 1]].astype(np.int64))
             if len(running) > 1 and rng.random() < 0.4:
@@ -111,7 +113,12 @@ class ViewRun:
                 following += 1
 
     def views(
-        self, reads: frozenset[Reads], lag: int, *, last: FloatArray | None = None
+        self,
+        reads: frozenset[Reads],
+        lag: int,
+        *,
+        last: FloatArray | None = None,
+        last_sampled: FloatArray | None = None,
     ) -> list[BatchView]:
         """Return the view of each step for a scheduler that reads this.
 
@@ -119,11 +126,16 @@ class ViewRun:
             reads: declared reads; the rest of the view is left out.
             lag: the scheduler's lag.
             last: live confidences of the last step, to be shown instead of its own.
+            last_sampled: the same for q of the sampled tokens.
         """
         past = LaggedSurvival(lag if "lagged" in reads else 0)
         made = []
         for step, (ids, own_RG) in enumerate(self.steps):
-            shown_RG = last if last is not None and step == len(self.steps) - 1 else own_RG
+            at_end = step == len(self.steps) - 1
+            shown_RG = last if last is not None and at_end else own_RG
+            sampled_RG = self.sampled[step]
+            if last_sampled is not None and at_end:
+                sampled_RG = last_sampled
             confidence_RG = frozen_array(shown_RG, np.float64)
             survival_RG = survival(confidence_RG)
             lagged_RG = past.aligned(ids, survival_RG)
@@ -147,13 +159,16 @@ class ViewRun:
                         if "history" in reads
                         else None
                     ),
+                    sampled_RG=(
+                        frozen_array(sampled_RG, np.float64) if "sampled" in reads else None
+                    ),
                 )
             )
         return made
 
 
 def view_runs(*, seed: int, count: int) -> Iterator[ViewRun]:
-    """Yield runs of one to five steps."""
+    """Yield runs of one to five steps, every twentieth of thirty, for rules that learn."""
     rng = stream(seed, "lossless/views")
     for index in range(count):
-        yield ViewRun(rng, num_steps=1 + index % 5)
+        yield ViewRun(rng, num_steps=30 if index % 20 == 19 else 1 + index % 5)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import pytest
 
 SEED = 20_260_705
-WORLDS = 30
+WORLDS = 24
 VIEWS = 200
-LEGAL_READS = ("live", "lagged", "history")
+LEGAL_READS = ("live", "lagged", "history", "sampled", "oracle")
 
 
 class ConformanceError(AssertionError):
@@ -135,14 +135,15 @@ def check_deterministic(factory: SchedulerFactory) -> None:
 def check_prefix_rule(factory: SchedulerFactory) -> None:
     """A plan that verifies l drafts of a request may have looked at c[1..l + 1], not further.
 
-    Confidences beyond the first left-out draft are replaced, of one request and then of all at
-    once; the plan must stay. Covers batches too large to enumerate.
+    Confidences beyond the first left-out draft (and the draft law's masses from that draft on) are
+    replaced, of one request and then of all at once; the plan must stay. Covers batches too large
+    to enumerate.
     """
     scheduler = factory()
-    if "live" not in scheduler.reads:
+    if not scheduler.reads & {"live", "sampled"}:
         return
     rng = stream(SEED, "lossless/prefix")
-    for run in view_runs(seed=SEED + 1, count=VIEWS):
+    for run in view_runs(seed=SEED + 1, count=3 * VIEWS):
         ids, own_RG = run.steps[-1]
         views = run.views(scheduler.reads, scheduler.lag)
         plan_R = _run(factory(), views)[-1]
@@ -151,9 +152,13 @@ def check_prefix_rule(factory: SchedulerFactory) -> None:
             changed_RG = own_RG.copy()
             fresh_RG = confidences(rng, len(ids), run.gamma)
             changed_RG[rows] = np.where(unseen_RG[rows], fresh_RG[rows], own_RG[rows])
-            other_R = _run(factory(), run.views(scheduler.reads, scheduler.lag, last=changed_RG))[
-                -1
-            ]
+            mass_RG = run.sampled[-1].copy()
+            left_out_RG = np.arange(run.gamma) >= plan_R[:, None]
+            mass_RG[rows] = np.where(left_out_RG[rows], fresh_RG[rows], mass_RG[rows])
+            changed = run.views(
+                scheduler.reads, scheduler.lag, last=changed_RG, last_sampled=mass_RG
+            )
+            other_R = _run(factory(), changed)[-1]
             broken = rows[0] if len(rows) == 1 else None
             same = (
                 np.array_equal(plan_R, other_R)
@@ -174,7 +179,7 @@ def _prefix_message(
     ids, own_RG = run.steps[-1]
     whose = "several requests" if row is None else f"request {int(ids[row])}"
     return (
-        f"confidences beyond the first left-out draft of {whose} changed the plan: "
+        f"what lies beyond the admitted drafts of {whose} changed the plan: confidences "
         f"{own_RG.round(4).tolist()} -> {plan_R.tolist()}, {changed_RG.round(4).tolist()} -> "
         f"{other_R.tolist()} (requests {ids.tolist()}, step {len(run.steps) - 1})"
     )

@@ -118,6 +118,16 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
+class _Block:
+    """What the drafter proposes for one request, with what a scheduler may see of it as float64."""
+
+    drafts: Tokens
+    mass: Fraction
+    confidence: Outcome
+    sampled: Outcome
+
+
+@dataclass(frozen=True, slots=True)
 class _Group:
     """Draft outcomes that one step need not tell apart: same plan, same admitted drafts."""
 
@@ -253,13 +263,16 @@ class _Run:
             and (request.leaves_after is None or row.count < request.leaves_after)
         ]
 
-    def _blocks(self, request: Request, tail: Tokens) -> list[tuple[Tokens, Fraction, Outcome]]:
-        """Return every block the drafter can propose: tokens, mass, confidences as float64."""
+    def _blocks(self, request: Request, tail: Tokens) -> list[_Block]:
+        """Return every block the drafter can propose."""
         blocks = []
         for drafts in itertools.product(range(self.world.vocabulary), repeat=self.world.gamma):
             if mass := self.world.draft_mass(request, tail, drafts):
                 confidence = self.world.confidences(request, tail, drafts)
-                blocks.append((drafts, mass, tuple(float(c) for c in confidence)))
+                sampled = self.world.sampled(request, tail, drafts)
+                blocks.append(
+                    _Block(drafts, mass, tuple(map(float, confidence)), tuple(map(float, sampled)))
+                )
         return blocks
 
     def _expand(
@@ -289,12 +302,13 @@ class _Run:
         groups: dict[_Group, Fraction] = {}
         confidences: dict[tuple[Tokens, ...], tuple[Outcome, ...]] = {}
         for joint in itertools.product(*blocks):
-            drafts = tuple(block[0] for block in joint)
+            drafts = tuple(block.drafts for block in joint)
             share = mass
             for block in joint:
-                share *= block[1]
-            confidence = tuple(block[2] for block in joint)
-            record = self.planner.record(step, ids, confidence, lagged, history)
+                share *= block.mass
+            confidence = tuple(block.confidence for block in joint)
+            sampled = tuple(block.sampled for block in joint)
+            record = self.planner.record(step, ids, confidence, lagged, history, sampled)
             lengths = self.planner.plan(record, state.path)
             plans[drafts] = lengths
             confidences[drafts] = confidence

@@ -160,17 +160,16 @@ class _Batch:
             path, past = self._told(self.paths[old], int(sample)), self.pasts[old]
             if rows:
                 ids = tuple(world.requests[i].request_id for i in rows)
-                confidence = tuple(
-                    tuple(
-                        float(c)
-                        for c in world.confidences(
-                            world.requests[i],
-                            tuple(self.tail[i][sample].tolist()),
-                            tuple(drafts[i][sample].tolist()),
-                        )
+                blocks = [
+                    (
+                        world.requests[i],
+                        tuple(self.tail[i][sample].tolist()),
+                        tuple(drafts[i][sample].tolist()),
                     )
                     for i in rows
-                )
+                ]
+                confidence = tuple(tuple(map(float, world.confidences(*b))) for b in blocks)
+                sampled = tuple(tuple(map(float, world.sampled(*b))) for b in blocks)
                 lagged = LaggedSurvival(self.planner.lag)
                 for past_ids, survivals in past:
                     lagged.push(*self.planner.arrays(past_ids, survivals))
@@ -180,7 +179,7 @@ class _Batch:
                         (int(t[0, sample]), int(t[1, sample]), int(t[2, sample]))
                         for t in (self.totals[i] for i in rows)
                     )
-                record = self.planner.record(step, ids, confidence, lagged, history)
+                record = self.planner.record(step, ids, confidence, lagged, history, sampled)
                 lengths[group, rows] = self.planner.plan(record, path)
                 if self.planner.remembers:
                     path = (*path, Seen(record, tuple(lengths[group, rows].tolist())))

@@ -47,6 +47,7 @@ class ViewRecord:
     confidence: Rows | None
     lagged: Rows | None
     history: tuple[tuple[int, int, int], ...] | None
+    sampled: Rows | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,6 +137,12 @@ class Planner:
         self.reads_live = "live" in reads
         self.reads_lagged = "lagged" in reads
         self.reads_history = "history" in reads
+        self.reads_sampled = "sampled" in reads
+        if "oracle" in reads:
+            raise SchedulerFault(
+                f"{type(self.scheduler).__name__} reads what verification will accept: that is a "
+                "bound and no policy, and no draft outcome can be enumerated for it"
+            )
         self.lag = self.scheduler.lag if self.reads_lagged else 0
         self.gamma = world.gamma
         self.verify_s_B = frozen_array([float(s) for s in world.verify_s_B], np.float64)
@@ -167,13 +174,21 @@ class Planner:
         confidence: Rows,
         lagged: LaggedSurvival,
         history: tuple[tuple[int, int, int], ...] | None,
+        sampled: Rows = (),
     ) -> ViewRecord:
         """Return what the scheduler may see of a step, and nothing else."""
         old: Rows | None = None
         if self.reads_lagged:
             ids, live = self.arrays(request_ids, self.survivals(confidence))
             old = tuple(tuple(row) for row in lagged.aligned(ids, live).tolist())
-        return ViewRecord(step, request_ids, confidence if self.reads_live else None, old, history)
+        return ViewRecord(
+            step,
+            request_ids,
+            confidence if self.reads_live else None,
+            old,
+            history,
+            sampled if self.reads_sampled else None,
+        )
 
     def view(self, record: ViewRecord) -> BatchView:
         """Return the read-only view of a record."""
@@ -199,6 +214,9 @@ class Planner:
                 None if record.lagged is None else frozen_array(record.lagged, np.float64)
             ),
             history=history,
+            sampled_RG=(
+                None if record.sampled is None else frozen_array(record.sampled, np.float64)
+            ),
         )
 
     def outcome(self, seen: Seen) -> StepOutcome:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from specsim.lossless.catalogue import Case, CaseResult, cases, theta_appendix_a
+from specsim.lossless.catalogue import CASES, Case, CaseResult, cases, theta_appendix_a
 from specsim.lossless.conformance import Report, check_scheduler
+from specsim.lossless.kinds import shipped
 from specsim.lossless.montecarlo import Sampled, sample_world
 from specsim.lossless.notes import rank_disagreement, sts_reordering
 from specsim.lossless.significance import visible_bias
-from specsim.schedulers.base import SchedulerFactory
 
 ALPHA = 1e-6
 """False-alarm rate of each Monte-Carlo test: below it a row is called biased."""
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -139,33 +137,49 @@ def notes_rows() -> list[dict[str, Any]]:
     ]
 
 
-def run_catalogue(
-    group: str | None = None,
-    *,
-    samples: int | None = None,
-    seed: int = 0,
-    batteries: Sequence[tuple[str, SchedulerFactory]] = (),
-    progress: Progress = lambda text: None,
-) -> dict[str, Any]:
-    """Enumerate and sample a group of cases, then try schedulers on the battery.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One independent piece of a catalogue run, small enough to send to another process."""
+
+    kind: Literal["case", "battery"]
+    name: str
+    samples: int | None
+    seed: int
+
+
+def jobs(group: str | None = None, *, samples: int | None = None, seed: int = 0) -> list[Job]:
+    """Return what a catalogue run has to do.
 
     Args:
-        group: a group of the catalogue, or None for all of it.
+        group: a group of the catalogue, or None for all of it and every shipped scheduler.
         samples: Monte-Carlo samples of every case; each case's own number if None.
         seed: of the streams.
-        batteries: named schedulers for the battery.
-        progress: told what is being done.
     """
-    enumerated, drawn = [], []
-    for case in cases(group):
-        progress(case.name)
-        enumerated.append(case_row(case.run()))
-        if (one := sample_case(case, samples=samples, seed=seed)) is not None:
-            drawn.append(sampled_row(one))
-    for name, factory in batteries:
-        progress(f"battery: {name}")
-        enumerated.append(battery_row(name, check_scheduler(factory)))
-    return {"cases": enumerated, "monte_carlo": drawn, "notes": notes_rows()}
+    made = [Job("case", case.name, samples, seed) for case in cases(group)]
+    if group is None:
+        made += [Job("battery", name, samples, seed) for name, _ in shipped()]
+    return made
+
+
+def run_job(job: Job) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the row of a job, and the Monte-Carlo row of a case that can be sampled."""
+    if job.kind == "battery":
+        return battery_row(job.name, check_scheduler(dict(shipped())[job.name])), None
+    case = next(case for case in CASES if case.name == job.name)
+    one = sample_case(case, samples=job.samples, seed=job.seed)
+    return case_row(case.run()), sampled_row(one) if one else None
+
+
+def collected(
+    rows: Iterable[tuple[dict[str, Any], dict[str, Any] | None]],
+) -> dict[str, Any]:
+    """Return the whole result of the jobs' rows, in their order."""
+    listed = list(rows)
+    return {
+        "cases": [row for row, _ in listed],
+        "monte_carlo": [drawn for _, drawn in listed if drawn is not None],
+        "notes": notes_rows(),
+    }
 
 
 def _law(masses: Sequence[str], *, longest: int = 34) -> str:
@@ -184,7 +198,7 @@ def page(result: dict[str, Any], command: str) -> str:
     """Return the catalogue as a page of Markdown.
 
     Args:
-        result: from `run_catalogue`.
+        result: from `collected`.
         command: what rebuilds the page.
     """
     sampled = {row["case"]: row for row in result["monte_carlo"]}

@@ -11,6 +11,7 @@ too, as a drafter's own probability of the sampled token does).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -104,14 +105,15 @@ class World:
             found.append(request.confidence[k][(*here, token) if self.post_token else here])
         return tuple(found)
 
+    def sampled(self, request: Request, tail: Tokens, drafts: Tokens) -> tuple[Fraction, ...]:
+        """Return q of each draft of one block: the probability of the token that was sampled."""
+        return tuple(
+            request.draft[k][self.tail(tail + drafts[:k])][token] for k, token in enumerate(drafts)
+        )
+
     def draft_mass(self, request: Request, tail: Tokens, drafts: Tokens) -> Fraction:
         """Return the probability that the drafter proposes exactly `drafts`."""
-        mass = ONE
-        for k, token in enumerate(drafts):
-            mass *= request.draft[k][self.tail(tail + drafts[:k])][token]
-            if not mass:
-                return ZERO
-        return mass
+        return math.prod(self.sampled(request, tail, drafts), start=ONE)
 
     def describe(self) -> str:
         """Return the world in a few lines, for counterexamples."""
