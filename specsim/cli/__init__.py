@@ -23,6 +23,11 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ),
     ("list", "specsim.cli.listing:listing", "List shipped scenarios, profiles, or schedulers."),
     ("sweep", "specsim.cli.sweep:sweep", "Run every point of a study; go on where it was killed."),
+    (
+        "capacity",
+        "specsim.cli.capacity:capacity",
+        "Find the largest load that holds an SLO.",
+    ),
     ("report", "specsim.cli.report:report", "Draw a stored run or study as a page."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
     ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),

@@ -168,7 +168,7 @@ def page_of_run(stored: Stored, *, published: Sequence[PublishedLine] = ()) -> P
     return Page(
         title=summary["scenario"],
         description=summary["description"],
-        answer=[verdict(summary)] if is_frontier else _point_verdict(summary),
+        answer=_as_lines(verdict(summary)) if is_frontier else _point_verdict(summary),
         tiles=_tiles(summary) if is_frontier else _point_tiles(summary),
         warnings=summary["warnings"],
         policies=[(name, ", ".join(summary["policies"][name]["labels"])) for name in policies],
@@ -188,6 +188,10 @@ def page_of_run(stored: Stored, *, published: Sequence[PublishedLine] = ()) -> P
             "seeds are t intervals. Between loads, lines are linear in the axes shown."
         ],
     )
+
+
+def _as_lines(text: str | Sequence[str]) -> Sequence[str]:
+    return [text] if isinstance(text, str) else text
 
 
 def ordered(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,7 +198,8 @@ def summary_of(study: Study, table: pd.DataFrame) -> dict[str, Any]:
     rows = []
     for keys, group in good.groupby(by, dropna=False, sort=False):
         record: dict[str, Any] = {
-            name: None if pd.Series([key]).isna().item() else _plain(key) for name, key in zip(by, keys, strict=True)
+            name: None if pd.Series([key]).isna().item() else _plain(key)
+            for name, key in zip(by, keys, strict=True)
         }
         record["seeds"] = len(group)
         for metric in shown:
