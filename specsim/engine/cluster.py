@@ -242,7 +242,7 @@ class Cluster:
     def left(self, request: Request, slot_F: IntArray | None = None) -> None:
         """Close a request that left before its end, as `request.leaving` says."""
         assert request.leaving is not None
-        self._close(request, request.leaving, slot_F)
+        self._close(request, request.leaving, request.saved if slot_F is None else slot_F)
 
     def withdraw(self, request: Request, status: Status) -> None:
         """Take a request back, at once if no forward holds it."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from specsim.engine.queue import Queue
 from specsim.metrics.record import Status
 from specsim.rng import stream
-from specsim.workload.feed import Arrival
+from specsim.workload.feed import Arrival, PairLaw
 
 _CHUNK = 4096
 _NEVER = float("nan")
@@ -101,6 +101,7 @@ class RequestSource:
         output: law of output lengths.
         domain_weights_D: how often a request belongs to each domain.
         priority_shares_C: share of each priority class; empty for one class.
+        pairs: joint law of prompt and output lengths, in place of the two laws.
     """
 
     def __init__(
@@ -111,14 +112,23 @@ class RequestSource:
         output: LengthLaw,
         domain_weights_D: NDArray[np.float64],
         priority_shares_C: Sequence[float] = (),
+        pairs: PairLaw | None = None,
     ) -> None:
-        self._prompt, self._output = prompt, output
+        self._prompt, self._output, self._pairs = prompt, output, pairs
         self._cumulative_D = np.cumsum(domain_weights_D / domain_weights_D.sum())
         shares_C = np.asarray(priority_shares_C, dtype=np.float64)
         self._cumulative_C = np.cumsum(shares_C / shares_C.sum()) if len(shares_C) else shares_C
         self._streams = {
             name: stream(seed, f"request/{name}")
-            for name in ("prompt", "output", "domain", "sequence", "priority", "first_round")
+            for name in (
+                "prompt",
+                "output",
+                "lengths",
+                "domain",
+                "sequence",
+                "priority",
+                "first_round",
+            )
         }
         self._next = 0
         self._domain: list[int] = []
@@ -157,8 +167,12 @@ class RequestSource:
         streams = self._streams
         self._domain = _picked(self._cumulative_D, streams["domain"])
         self._sequence_u = streams["sequence"].random(_CHUNK).tolist()
-        self._prompt_tokens = self._prompt.sample(streams["prompt"], _CHUNK).tolist()
-        self._output_tokens = self._output.sample(streams["output"], _CHUNK).tolist()
+        if self._pairs is not None:
+            prompt_N, output_N = self._pairs.sample(streams["lengths"], _CHUNK)
+        else:
+            prompt_N = self._prompt.sample(streams["prompt"], _CHUNK)
+            output_N = self._output.sample(streams["output"], _CHUNK)
+        self._prompt_tokens, self._output_tokens = prompt_N.tolist(), output_N.tolist()
         self._priority = _picked(self._cumulative_C, streams["priority"])
         self._first_round_u = streams["first_round"].random(_CHUNK).tolist()
 

@@ -26,7 +26,7 @@ from specsim.errors import InputError
 from specsim.metrics.record import Columns, StepLog
 from specsim.rng import stream
 from specsim.schedulers.base import SchedulerFactory
-from specsim.workload.feed import FeedFactory
+from specsim.workload.feed import FeedFactory, PairLaw
 
 _CHUNK = 4096
 
@@ -111,6 +111,7 @@ class RunInput:
         patience: when requests are taken back; None for never.
         priority_shares_C: share of each priority class, the first served first; empty for one.
         deaths: ranks that die.
+        pairs: joint law of prompt and output lengths, in place of `prompt` and `output`.
     """
 
     blocks: Blocks
@@ -131,6 +132,7 @@ class RunInput:
     patience: Patience | None = None
     priority_shares_C: tuple[float, ...] = ()
     deaths: tuple[Death, ...] = ()
+    pairs: PairLaw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,7 @@ def prepare(given: RunInput) -> Simulation:
             output=given.output,
             domain_weights_D=given.domain_weights_D,
             priority_shares_C=given.priority_shares_C,
+            pairs=given.pairs,
         ),
         ledger=ledger,
         router=router,

@@ -237,7 +237,9 @@ CATALOG: tuple[Metric, ...] = (
         lambda w: 1.0 - _ratio(w.total("emitted"), w.total("accepted") + w.rounds),
     ),
     *_latency(
-        "ttft", "Arrival to first token; prefill takes no time here, so this is queueing", _ttft
+        "ttft",
+        "Arrival to first token; queueing alone where the scenario models no prefill",
+        _ttft,
     ),
     *_latency("tpot", "(End to end - TTFT) / (output tokens - 1)", _tpot),
     *_latency("itl_request", "Mean gap between the chunks of one request", _itl_request),
@@ -331,7 +333,10 @@ def measure(
             start_s = mser5(binned) * end_s / len(binned)
     inside = steps["end_s"] > start_s
     done = (requests["arrival_s"] >= start_s) & np.isfinite(requests["finish_s"])
-    admitted_s = np.where(np.isfinite(requests["first_token_s"]), requests["first_token_s"], end_s)
+    # Queues of prefill count, prefill itself and the way to a decoding rank do not.
+    admitted_s = requests.get("admitted_s", requests["first_token_s"])
+    gone_s = requests.get("closed_s", np.full(len(admitted_s), end_s))
+    admitted_s = np.fmin(np.where(np.isfinite(admitted_s), admitted_s, end_s), gone_s)
     waiting_s = np.clip(admitted_s, start_s, end_s) - np.clip(requests["arrival_s"], start_s, end_s)
     return Window(
         steps={name: column[inside] for name, column in steps.items()},

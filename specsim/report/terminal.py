@@ -38,6 +38,8 @@ def print_answer(
         console.print(f"note: {line}", markup=False)
     for line in summary["warnings"]:
         console.print(f"beware: {line}", markup=False)
+    if "kv_memory" in summary:
+        console.print(f"KV memory: {summary['kv_memory']}", markup=False)
     console.print(f"stored in {directory}", markup=False, soft_wrap=True)
 
 

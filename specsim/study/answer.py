@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from specsim.engine.config import KvConfig
 from specsim.report.pareto import Frontier, comparison, frontier
 from specsim.scenario.build import Arm
 from specsim.scenario.schema import FrontierQuestion, Scenario
@@ -34,6 +35,11 @@ class Point(Protocol):
         """Metrics by name."""
         ...
 
+    @property
+    def findings(self) -> Sequence[str]:
+        """What a reader must know of this run."""
+        ...
+
 
 def summary_of(
     scenario: Scenario, arms: Mapping[str, Arm], points: Iterable[Point]
@@ -41,12 +47,16 @@ def summary_of(
     """Put together what `summary.json` holds.
 
     Keys: `scenario`, `description`, `seed`, `question`, `policies` (for each its scheduler, gamma,
-    labels, cost sources, acceptance and `points`, one record of metrics a load), `warnings`; for a
+    labels, cost sources, acceptance and `points`, one record of metrics a load), `kv_memory`,
+    `warnings`; for a
     frontier also `answer` (a record a policy and SLO) and `comparison`.
     """
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in scenario.policies}
+    findings: list[str] = []
     for point in points:
         rows[point.policy].append({"concurrency": point.concurrency, **point.metrics})
+        load = "" if point.concurrency is None else f" at {point.concurrency} users a rank"
+        findings += [f"{point.policy}{load}: {finding}" for finding in point.findings]
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "description": scenario.description,
@@ -55,7 +65,8 @@ def summary_of(
         "gpus_per_rank": scenario.cluster.gpus_per_rank,
         "ranks": scenario.cluster.ranks,
         "policies": {name: _policy(arms[name], rows[name]) for name in scenario.policies},
-        "warnings": _warnings(arms, rows),
+        "kv_memory": kv_memory(scenario.cluster.kv),
+        "warnings": findings + _warnings(arms, rows),
     }
     if isinstance(scenario.question, FrontierQuestion):
         question = scenario.question
@@ -65,6 +76,17 @@ def summary_of(
             lines, baseline=question.baseline, slos=question.slo_tok_s_user
         )
     return summary
+
+
+def kv_memory(kv: KvConfig | None) -> str:
+    """Say how much KV memory a rank has: a wrong number of blocks is the first thing to suspect."""
+    if kv is None:
+        return "no limit"
+    tokens = kv.blocks_per_rank * kv.block_tokens
+    return (
+        f"{kv.blocks_per_rank} blocks of {kv.block_tokens} tokens a rank ({tokens} tokens), "
+        f"{kv.admission} admission"
+    )
 
 
 def _policy(arm: Arm, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

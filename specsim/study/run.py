@@ -10,6 +10,7 @@ from typing import Any
 
 import specsim
 from specsim.engine.run import run
+from specsim.metrics.account import account
 from specsim.metrics.catalog import measure, summarise
 from specsim.metrics.record import Columns
 from specsim.scenario.build import build_arm, run_input
@@ -47,6 +48,8 @@ class PointResult:
         metrics: `metrics.catalog.summarise` of the measured window.
         requests: the ledger.
         steps: the step log.
+        ended: why the run ended.
+        findings: what a reader must know: ranks that died, preemption spirals, starvation.
     """
 
     policy: str
@@ -54,6 +57,8 @@ class PointResult:
     metrics: dict[str, float | None]
     requests: Columns
     steps: Columns
+    ended: str = ""
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,20 @@ def run_point(task: PointTask) -> PointResult:
         cut_warmup=not isinstance(scenario.workload.arrivals, BatchConfig),
     )
     metrics = summarise(window) | time_shares(window, arm.cost)
+    metrics |= account(out.requests, out.steps)
     longest = int((out.steps["num_requests"] + out.steps["verified"]).max(initial=0))
     metrics["longest_forward_tokens"] = float(longest)
     if isinstance(scenario.workload.arrivals, BatchConfig):
         metrics["makespan_s"] = out.end_s
-    return PointResult(task.policy, task.concurrency, metrics, out.requests, out.steps)
+    return PointResult(
+        task.policy,
+        task.concurrency,
+        metrics,
+        out.requests,
+        out.steps,
+        out.ended,
+        out.findings,
+    )
 
 
 def run_scenario(
@@ -123,6 +137,9 @@ def run_scenario(
     def store(status: str) -> RunResult:
         done = [result for result in results if result is not None]
         summary = summary_of(scenario, arms, done) | {"hash": digest, "status": status}
+        rows = next(iter(arms.values())).workload.report
+        if rows is not None:
+            summary["workload_rows"] = rows.lines()
         manifest = {
             "status": status,
             "points": {"done": len(done), "of": len(tasks)},
