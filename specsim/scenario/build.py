@@ -12,7 +12,7 @@ from specsim.acceptance.blocks import Blocks, lay_out
 from specsim.acceptance.trace import DenseTrace
 from specsim.cost.model import StepCost
 from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill
-from specsim.engine.run import Batch, ClosedLoop, Poisson, RunInput, Stop
+from specsim.engine.run import RunInput, Stop
 from specsim.errors import InputError, UnsafeSchedulerError
 from specsim.registry import Config
 from specsim.scenario.locate import Locator
@@ -24,7 +24,7 @@ from specsim.scenario.schema import (
     StopAtSeconds,
     StopAtTokens,
 )
-from specsim.workload.arrivals import BatchConfig, ClosedLoopConfig, PoissonConfig
+from specsim.scenario.workload import BuiltWorkload, build_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Arm:
         blocks: the same, cut to the policy's gamma.
         cost: what its steps cost.
         prefill: where prompts are read, and what that costs; None if it takes no time.
+        workload: who comes with what, files read.
         lossless: whether its scheduler leaves the target distribution alone.
         profiles: the files behind it.
     """
@@ -48,6 +49,7 @@ class Arm:
     blocks: Blocks
     cost: StepCost
     prefill: MixedPrefill | DisaggregatedPrefill | None
+    workload: BuiltWorkload
     lossless: bool
     profiles: tuple[Path, ...]
 
@@ -88,11 +90,8 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
             "(it lets a token's own value decide whether it is verified); to study it all the "
             f"same, say `{where}.unsafe: true`"
         )
-    if scenario.workload.output_tokens.longest < 2:
-        raise InputError(
-            "workload.output_tokens: every request ends with its first token, which belongs to "
-            "the prefill, so there is nothing to decode; use lengths of 2 or more"
-        )
+    locate = _Recorder(Locator(folder))
+    workload = build_workload(scenario.workload, locate)
     try:
         trace, trace_files = _trace(
             policy.acceptance or scenario.acceptance, scenario.seed, max(policy.gamma, 1), folder
@@ -102,7 +101,6 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
         raise InputError(f"{where}: {error}") from error
     cluster = scenario.cluster
     capacity = cluster.max_requests_per_rank
-    locate = _Recorder(Locator(folder))
     cost = scenario.cost.build(
         locate=locate,
         max_requests=capacity,
@@ -118,6 +116,7 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
         blocks=blocks,
         cost=cost,
         prefill=prefill.build(cost=scenario.cost, locate=locate) if prefill is not None else None,
+        workload=workload,
         lossless=scheduler.lossless,
         profiles=(*trace_files, *locate.found),
     )
@@ -177,9 +176,10 @@ def run_input(scenario: Scenario, arm: Arm, *, concurrency: int | None) -> RunIn
         blocks=arm.blocks,
         scheduler=arm.config.scheduler.build,
         cost=arm.cost,
-        load=_load(workload.arrivals, cluster.ranks, concurrency),
-        prompt=workload.prompt_tokens,
-        output=workload.output_tokens,
+        load=arm.workload.load(ranks=cluster.ranks, concurrency=concurrency),
+        prompt=arm.workload.prompt,
+        output=arm.workload.output,
+        pairs=arm.workload.pairs,
         domain_weights_D=arm.blocks.domain_shares(),
         ranks=cluster.ranks,
         capacity=cluster.max_requests_per_rank,
@@ -195,18 +195,6 @@ def run_input(scenario: Scenario, arm: Arm, *, concurrency: int | None) -> RunIn
     )
 
 
-def _load(arrivals: object, ranks: int, concurrency: int | None) -> ClosedLoop | Poisson | Batch:
-    match arrivals:
-        case ClosedLoopConfig(think_time_s=think_s):
-            assert concurrency is not None  # checked by the schema's rules
-            return ClosedLoop(users=concurrency * ranks, think_s=think_s)
-        case PoissonConfig(rate_per_s=rate):
-            return Poisson(rate)
-        case BatchConfig(num_requests=count):
-            return Batch(count)
-    raise AssertionError(f"unknown arrivals {arrivals!r}")
-
-
 def _stop(scenario: Scenario) -> Stop:
     match scenario.stop:
         case StopAtRequests(num_requests=count):
@@ -215,4 +203,4 @@ def _stop(scenario: Scenario) -> Stop:
             return Stop(tokens=count)
         case StopAtSeconds(simulated_s=seconds):
             return Stop(seconds=seconds)
-    return Stop()  # all_done: the batch says when
+    return Stop()  # all_done: the arrivals say when

@@ -10,8 +10,8 @@ import specsim
 from specsim.errors import InputError, nearest
 
 _LFS = b"version https://git-lfs"
-_SUFFIX = {"steps": ".json", "traces": ".npz"}
-_NOUN = {"steps": "step-cost table", "traces": "trace"}
+_SUFFIX = {"steps": ".json", "traces": ".npz", "workloads": ""}
+_NOUN = {"steps": "step-cost table", "traces": "trace", "workloads": "workload trace"}
 _YAML = (".yaml", ".yml")
 
 

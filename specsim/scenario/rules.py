@@ -23,7 +23,7 @@ from specsim.scenario.schema import (
 from specsim.scenario.source import Keys, show
 from specsim.schedulers import UserConfig
 from specsim.schedulers.static import FixedConfig, NoneConfig
-from specsim.workload.arrivals import BatchConfig, ClosedLoopConfig
+from specsim.workload.arrivals import RECORDED, BatchConfig, ClosedLoopConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ def _load(parts: Mapping[str, Any]) -> Iterator[Breach]:
                     "others would only wait",
                     "raise the cap or ask for fewer users",
                 )
-    ends = arrivals is None or isinstance(arrivals, BatchConfig)
+    ends = arrivals is None or isinstance(arrivals, (BatchConfig, *RECORDED))
     if isinstance(parts.get("stop"), StopWhenDone) and not ends:
         yield Breach(
             ("stop", "kind"),
             f'is "all_done", but "{kind}" arrivals never end',
-            "use tokens, seconds or requests, or batch arrivals",
+            "use tokens, seconds or requests, or arrivals that end: batch, replay, servegen",
         )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from specsim import acceptance, schedulers
@@ -34,7 +34,8 @@ from specsim.engine.config import (
 from specsim.engine.router import RouterKind
 from specsim.registry import Config, is_user_kind
 from specsim.schedulers import Scheduler
-from specsim.workload import arrivals, lengths
+from specsim.workload import arrivals, joint, lengths
+from specsim.workload.feed import PairLaw
 
 USER_TAG = "module:Class"
 MAX_GAMMA = 64
@@ -82,6 +83,11 @@ if TYPE_CHECKING:
 
         def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]: ...
 
+    class _Joint(Config):
+        kind: str
+
+        def build(self, locate: Callable[[str, str], Path]) -> PairLaw: ...
+
     class _Acceptance(Config):
         kind: str
 
@@ -96,12 +102,14 @@ if TYPE_CHECKING:
 
     ArrivalConfig = _Arrival
     LengthConfig = _Length
+    JointConfig = _Joint
     AcceptanceConfig = _Acceptance
     SchedulerConfig = _Scheduler
     PrefillConfig = MixedPrefillConfig | DisaggregatedPrefillConfig
 else:
     ArrivalConfig = one_of(*arrivals.CONFIGS)
     LengthConfig = one_of(*lengths.CONFIGS)
+    JointConfig = one_of(*joint.CONFIGS)
     AcceptanceConfig = one_of(*acceptance.CONFIGS)
     SchedulerConfig = one_of(*schedulers.CONFIGS, user=schedulers.UserConfig)
     PrefillConfig = one_of(*PREFILL_CONFIGS)
@@ -224,8 +232,13 @@ class WorkloadConfig(Config):
     """Who comes when, with how much to read and to write."""
 
     arrivals: ArrivalConfig
-    prompt_tokens: LengthConfig
-    output_tokens: LengthConfig
+    prompt_tokens: LengthConfig | None = Field(
+        default=None, description="Tokens of the prompts; of what a turn adds, with sessions."
+    )
+    output_tokens: LengthConfig | None = Field(default=None, description="Tokens of the answers.")
+    lengths: JointConfig | None = Field(
+        default=None, description="Prompts and answers that go together, in place of the two."
+    )
     patience: PatienceLimitsConfig | None = Field(
         default=None, description="When users give up; left out, they never do."
     )
@@ -233,6 +246,35 @@ class WorkloadConfig(Config):
         tuple[Annotated[float, Field(gt=0, le=1)], ...],
         Field(max_length=16, description="Share of each priority class, the first served first."),
     ] = ()
+
+    @model_validator(mode="after")
+    def _lengths_once(self) -> WorkloadConfig:
+        given = [n for n in ("prompt_tokens", "output_tokens", "lengths") if getattr(self, n)]
+        if isinstance(self.arrivals, arrivals.RECORDED):
+            if given:
+                raise PydanticCustomError(
+                    "cross_field",
+                    'is given, but the requests of "{kind}" arrivals bring their own lengths; '
+                    "leave it out",
+                    {"at": given[0], "kind": self.arrivals.kind},
+                )
+            return self
+        if given == ["lengths"]:
+            return self
+        for name in ("prompt_tokens", "output_tokens"):
+            if name not in given and "lengths" not in given:
+                raise PydanticCustomError(
+                    "cross_field",
+                    'is missing: "{kind}" arrivals need prompt and output lengths, or joint ones',
+                    {"at": name, "kind": self.arrivals.kind},
+                )
+        if "lengths" in given:
+            raise PydanticCustomError(
+                "cross_field",
+                "is given beside {other}; either of them says how long requests are",
+                {"at": "lengths", "other": given[0]},
+            )
+        return self
 
 
 class PolicyConfig(Config):
