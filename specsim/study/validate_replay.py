@@ -292,7 +292,7 @@ def validate() -> Validation:
     trace = load_trace(path)
     checks: list[Check] = []
     for k in range(1, trace.gamma + 1):
-        tau, differ = engine_against_walk(trace, k, seed=k)
+        tau, differ = engine_against_walk(trace, k, seed=1)
         checks += [
             Check(f"real_trace_tau_fixed_{k}", tau),
             Check(f"real_trace_requests_differing_fixed_{k}", differ, high=0),
