@@ -372,9 +372,10 @@ def _intervals(timed: Sequence[Cell]) -> dict[int, tuple[float, float]]:
 def split_rows(
     rows: Sequence[Row], share: float, rng: np.random.Generator
 ) -> tuple[list[Row], list[Cell]]:
-    """Hold out whole cells of the verify (or step) grid; return the kept rows and those cells.
+    """Hold out whole cells of the verify (or step) grid; return the other rows and those cells.
 
-    Cells of the smallest and the largest B stay, so that predicting is interpolating.
+    Cells of the smallest and the largest B stay, so that predicting is interpolating. Rows of other
+    parts are left out: a fit adds the sampler to its verify curve, and the cells are without it.
 
     Args:
         rows: the timings.
@@ -400,8 +401,8 @@ def split_rows(
     kept = [
         row
         for row in rows
-        if row.part != part
-        or (row.batch_tokens, row.num_requests, row.context_tokens, row.mode) not in gone
+        if row.part == part
+        and (row.batch_tokens, row.num_requests, row.context_tokens, row.mode) not in gone
     ]
     return kept, picked
 

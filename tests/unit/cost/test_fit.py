@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from specsim.cost.fit import fit_table, make_monotone
+from specsim.cost.fit import fit_table, held_out_errors, make_monotone, split_rows
 from specsim.cost.model import CostConfig, make_cost
 from specsim.cost.rows import Row, cells, parse_rows
 from specsim.cost.table import Provenance, curve
@@ -209,3 +210,24 @@ def test_bad_rows_are_named_by_line_and_field(line: str, expected: str) -> None:
 def test_an_empty_file_is_an_error() -> None:
     with pytest.raises(ScenarioError, match="has no rows"):
         parse_rows("\n", where="r.jsonl")
+
+
+def test_held_out_cells_are_predicted_without_having_been_seen() -> None:
+    rows = grid()
+    rows += [Row("sampler", tokens, tokens, 0, 5e-3) for tokens in (1, 512)]
+    kept, held = split_rows(rows, 0.25, stream(0, "hold"))
+    assert len(held) == 7  # of the 28 cells that are neither the smallest nor the largest B
+    keys = {(c.batch_tokens, c.num_requests, c.context_tokens) for c in held}
+    assert not any((r.batch_tokens, r.num_requests, r.context_tokens) in keys for r in kept)
+    table = fit_table(kept, name="t", provenance=HERE).table
+    errors = np.abs(held_out_errors(table, held))
+    assert np.median(errors) < 0.01
+    shifted = [replace(cell, median_s=cell.median_s * 1.2) for cell in held]
+    assert np.median(np.abs(held_out_errors(table, shifted))) > 0.1
+
+
+def test_holding_out_needs_cells() -> None:
+    with pytest.raises(InputError, match=r"between 0 and 1, not 1\.5"):
+        split_rows(grid(), 1.5, stream(0, "hold"))
+    with pytest.raises(InputError, match="too few to hold out"):
+        split_rows([Row("verify", n, n, 0, 1e-3 * n) for n in (1, 2, 4)], 0.5, stream(0, "hold"))
