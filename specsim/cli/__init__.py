@@ -23,10 +23,16 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ),
     ("list", "specsim.cli.listing:listing", "List shipped scenarios, profiles, or schedulers."),
     ("sweep", "specsim.cli.sweep:sweep", "Run every point of a study; go on where it was killed."),
+    ("pareto", "specsim.cli.pareto:pareto", "Draw throughput against the speed of one user."),
     (
         "capacity",
         "specsim.cli.capacity:capacity",
         "Find the largest load that holds an SLO.",
+    ),
+    (
+        "compare",
+        "specsim.cli.compare:compare",
+        "Compare two stored runs or studies, with intervals.",
     ),
     ("report", "specsim.cli.report:report", "Draw a stored run or study as a page."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),

@@ -84,6 +84,10 @@ def _ratio(numerator: float, denominator: float) -> float:
     return numerator / denominator if denominator else float("nan")
 
 
+def _mean(sample_N: NDArray[np.float64]) -> float:
+    return float(np.mean(sample_N)) if len(sample_N) else float("nan")
+
+
 def _percentile(sample_N: NDArray[np.float64], q: float) -> float:
     return float(np.percentile(sample_N, q)) if len(sample_N) else float("nan")
 
@@ -173,6 +177,19 @@ CATALOG: tuple[Metric, ...] = (
         "tok/s/user",
         "1 / median TPOT over finished requests (InferenceX's interactivity).",
         lambda w: _ratio(1.0, _percentile(_tpot(w), 50)),
+    ),
+    Metric(
+        "tok_s_user_request_mean",
+        "tok/s/user",
+        "Mean over finished requests of 1 / TPOT (AIPerf's output token throughput per user).",
+        lambda w: _mean(1.0 / _tpot(w)),
+    ),
+    Metric(
+        "tok_s_user_e2e_mean",
+        "tok/s/user",
+        "Mean over finished requests of output tokens over end-to-end seconds (trtllm-bench's "
+        "output throughput per user).",
+        lambda w: _mean(w.requests["output_tokens"] / _e2e(w)),
     ),
     Metric(
         "mean_running",

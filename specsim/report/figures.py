@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from specsim.report.bands import Band
 from specsim.report.pareto import Frontier, frontier
 
 X_DEFINITION = "speed of one user, tok/s/user = tokens emitted / request-seconds in the batch"
@@ -67,6 +68,8 @@ class Picture:
         headline: the SLO whose values are written beside its line.
         published: lines of others.
         note: small print under the figure, such as where the inputs come from.
+        x_label, y_label: definitions of the axes.
+        bands: confidence bands over seeds.
     """
 
     title: str
@@ -77,6 +80,9 @@ class Picture:
     headline: float
     published: Sequence[PublishedLine] = ()
     note: str = ""
+    x_label: str = X_DEFINITION
+    y_label: str = Y_DEFINITION
+    bands: Sequence[Band] = ()
 
 
 def frontier_files(
@@ -92,7 +98,7 @@ def frontier_files(
     picture = Picture(
         title=f"{summary['scenario']}: throughput that a speed of one user leaves",
         lines=[frontier(name, policy["points"]) for name, policy in policies.items()],
-        marks=[", ".join(policy["labels"]) for policy in policies.values()],
+        marks=_marks(policies),
         baseline=question["baseline"],
         slos=question["slo_tok_s_user"],
         headline=question["headline_slo"],
@@ -102,15 +108,28 @@ def frontier_files(
     return {f"frontier.{kind}": content for kind, content in render(draw_frontier(picture)).items()}
 
 
+def _marks(policies: Mapping[str, Any]) -> list[str]:
+    """Leave the marks that hold for every drafting policy to the note; keep what sets one apart."""
+    drafting = [set(policy["labels"]) for policy in policies.values() if policy["gamma"]]
+    shared = set.intersection(*drafting) - {"unsafe"} if drafting else set()
+    return [
+        ", ".join(mark for mark in policy["labels"] if mark not in shared)
+        for policy in policies.values()
+    ]
+
+
 def _inputs(policies: Mapping[str, Any], seed: int) -> str:
     """Name the inputs of all policies and what kind of numbers they are."""
     tables = {f"{p['cost_table']} ({p['cost_status']})" for p in policies.values()}
-    traces = {
-        f"{p['acceptance'].get('name', 'unnamed')} ({p['acceptance'].get('status', 'unknown')})"
-        for p in policies.values()
-    }
+    traces = {_acceptance(p["acceptance"]) for p in policies.values() if p["gamma"]}
     costs, acceptance = ", ".join(sorted(tables)), ", ".join(sorted(traces))
     return f"step costs: {costs}; acceptance: {acceptance}; seed {seed}"
+
+
+def _acceptance(found: Mapping[str, Any]) -> str:
+    name = " ".join(str(found[key]) for key in ("model", "calibration") if key in found)
+    tilted = ", tilted" if found.get("tilted") else ""
+    return f"{name or 'trace'} ({found.get('status', 'unknown')}{tilted})"
 
 
 def draw_frontier(picture: Picture) -> Figure:
@@ -121,8 +140,8 @@ def draw_frontier(picture: Picture) -> Figure:
         _published(axes, picture.published)
         _lines(axes, picture)
         _slos(axes, picture)
-        axes.set_xlabel(X_DEFINITION)
-        axes.set_ylabel(Y_DEFINITION)
+        axes.set_xlabel(picture.x_label)
+        axes.set_ylabel(picture.y_label)
         axes.set_title(picture.title, loc="left", fontweight="bold")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
@@ -155,6 +174,10 @@ def _lines(axes: Axes, picture: Picture) -> None:
         if len(line.rows) == 0:
             label += ": no point"
         dashes = "--" if "unsafe" in mark else "-"
+        for band in (b for b in picture.bands if b.name == line.name):
+            axes.fill_between(
+                band.speed_P, band.low_P, band.high_P, color=colour, alpha=0.18, linewidth=0
+            )
         axes.plot(
             line.speed_P,
             line.throughput_P,
@@ -186,11 +209,12 @@ def _slos(axes: Axes, picture: Picture) -> None:
         axes.axvline(slo, color="#444444", linewidth=1.2 if chief else 0.8, linestyle=(0, (2, 2)))
         axes.annotate(
             f"SLO {slo:g}",
-            (slo, 1.0),
+            (slo, 0.0),
             xycoords=("data", "axes fraction"),
-            xytext=(3, -2),
+            xytext=(3, 4),
             textcoords="offset points",
-            va="top",
+            rotation=90,
+            va="bottom",
             fontsize=8,
             fontweight="bold" if chief else "normal",
             color="#444444",
