@@ -209,12 +209,12 @@ def _slos(axes: Axes, picture: Picture) -> None:
         axes.axvline(slo, color="#444444", linewidth=1.2 if chief else 0.8, linestyle=(0, (2, 2)))
         axes.annotate(
             f"SLO {slo:g}",
-            (slo, 0.0),
+            (slo, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(3, 4),
+            xytext=(3, -3),
             textcoords="offset points",
             rotation=90,
-            va="bottom",
+            va="top",
             fontsize=8,
             fontweight="bold" if chief else "normal",
             color="#444444",
