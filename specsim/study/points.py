@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import specsim
+from specsim.engine.config import DisaggregatedPrefillConfig
 from specsim.errors import InputError, SpecsimError
 from specsim.scenario.build import build_arm
 from specsim.scenario.load import canonical_json
@@ -154,6 +155,9 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
     locate = Locator(folder)
     if isinstance(config.scheduler, UserConfig):
         yield _module_file(config.scheduler.kind)
+    prefill = scenario.cluster.prefill
+    if isinstance(prefill, DisaggregatedPrefillConfig) and prefill.cost is not None:
+        yield locate("steps", prefill.cost.table)
     if acceptance.kind == "trace":
         yield locate("traces", str(acceptance.trace))  # type: ignore[attr-defined]
         yield locate("steps", scenario.cost.table)
