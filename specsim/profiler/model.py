@@ -71,7 +71,7 @@ class DecodeModel:
         self._dtype = getattr(torch, dtype, None)
         if not isinstance(self._dtype, torch.dtype):
             raise InputError(f'no dtype "{dtype}"; float32, bfloat16 and float16 are usual')
-        self._random = torch.Generator(device="cpu").manual_seed(seed)
+        self._random = torch.Generator(device=self._device).manual_seed(seed)
         d, inner = shape.d_model, shape.heads * shape.head_dim
         qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
         self._layers = [self._layer(d, inner, qkv) for _ in range(shape.layers)]
@@ -95,7 +95,7 @@ class DecodeModel:
             dtype=self._dtype,
             device=self._device,
         )
-        self._page_order = torch.randperm(pages, generator=self._random).to(self._device)
+        self._page_order = torch.randperm(pages, generator=self._random, device=self._device)
 
     def work(self, case: Case) -> Callable[[], object]:
         """Return a function that runs the case once, all its inputs ready."""
@@ -108,7 +108,7 @@ class DecodeModel:
     def _weight(self, rows: int, columns: int) -> Any:
         torch = self._torch
         weight = torch.empty((rows, columns), dtype=self._dtype, device=self._device)
-        return weight.normal_(0.0, columns**-0.5)
+        return weight.normal_(0.0, columns**-0.5, generator=self._random)
 
     def _layer(self, d: int, inner: int, qkv: int, *, dense: bool = False) -> dict[str, Any]:
         shape = self.shape
@@ -167,22 +167,22 @@ class DecodeModel:
         torch = self._torch
         logits = self._inputs(case.batch_tokens, self.shape.vocab)
         draft = torch.zeros((case.batch_tokens, 1), dtype=torch.long, device=self._device)
-        luck = torch.rand((case.batch_tokens, 1), device=self._device)
+        random = self._random
+        luck = torch.rand((case.batch_tokens, 1), generator=random, device=self._device)
 
         def run() -> Any:
             with torch.inference_mode():
                 p = torch.softmax(logits.float(), dim=-1)
                 accepted = luck * 0.5 < p.gather(1, draft)
-                noise = torch.empty_like(p[: case.num_requests]).exponential_()
+                noise = torch.empty_like(p[: case.num_requests]).exponential_(generator=random)
                 return accepted, (p[: case.num_requests] / noise).argmax(dim=-1)
 
         return run
 
     def _inputs(self, rows: int, columns: int | None = None) -> Any:
         width = self.shape.d_model if columns is None else columns
-        return self._torch.randn((rows, width), generator=self._random).to(
-            device=self._device, dtype=self._dtype
-        )
+        values = self._torch.randn((rows, width), generator=self._random, device=self._device)
+        return values.to(self._dtype)
 
     def _layout(self, case: Case, *, causal: bool) -> dict[str, Any]:
         """Index tensors of a case: where packed tokens sit in the padded block and in the cache."""
