@@ -80,9 +80,10 @@ def frontier_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
     speedup = {
         r["candidate"]: r["speedup_at_equal_throughput"] for r in summary.get("comparison", ())
     }
+    shared = _shared_marks(summary)
     table = _table(
         f"{summary['scenario']}: what each policy holds at {headline:g} tok/s/user",
-        _FRONTIER_CAPTION.format(baseline=baseline),
+        _caption(_FRONTIER_CAPTION.format(baseline=baseline), shared),
         (
             "output\ntok/s/GPU",
             "users\nper GPU",
@@ -107,7 +108,7 @@ def frontier_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
             *(_held(lines[name], slo) for slo in others),
         ]
         shown = cells[: len(table.columns) - 1]
-        table.add_row(_marked(name, policy), *shown, style="bold" if name == best else None)
+        table.add_row(_marked(name, policy, shared), *shown, style="bold" if name == best else None)
     return table
 
 
@@ -146,10 +147,11 @@ def point_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
         columns.insert(0, ("makespan\ns", "makespan_s", ",.2f"))
     columns = columns[: len(columns) - left_out]
     titles = [title for title, _, _ in columns]
-    table = _table(f"{summary['scenario']}: {load}", _POINT_CAPTION, titles)
+    shared = _shared_marks(summary)
+    table = _table(f"{summary['scenario']}: {load}", _caption(_POINT_CAPTION, shared), titles)
     for name, policy in summary["policies"].items():
         cells = [_number(rows[name].get(metric), form) for _, metric, form in columns]
-        table.add_row(_marked(name, policy), *cells)
+        table.add_row(_marked(name, policy, shared), *cells)
     return table
 
 
@@ -175,9 +177,19 @@ def _table(title: str, caption: str, columns: Sequence[str], left_out: int = 0) 
     return table
 
 
-def _marked(name: str, policy: Mapping[str, Any]) -> Text:
-    """Write a policy's name with its marks under it, where no narrow terminal can lose them."""
-    return Text("\n  ".join([name, *policy["labels"]]))
+def _shared_marks(summary: Mapping[str, Any]) -> list[str]:
+    """Return the marks that every policy bears; they are said once, under the table."""
+    policies = list(summary["policies"].values())
+    return [m for m in policies[0]["labels"] if all(m in p["labels"] for p in policies)]
+
+
+def _marked(name: str, policy: Mapping[str, Any], shared: Sequence[str]) -> Text:
+    """Write a policy's name with its own marks under it, where no narrow terminal loses them."""
+    return Text("\n  ".join([name, *(m for m in policy["labels"] if m not in shared)]))
+
+
+def _caption(text: str, shared: Sequence[str]) -> str:
+    return f"every policy: {', '.join(shared)}. {text}" if shared else text
 
 
 def verdict(summary: Mapping[str, Any]) -> str:

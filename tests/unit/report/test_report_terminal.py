@@ -89,3 +89,13 @@ def test_the_point_table_shows_times_in_milliseconds_and_a_batchs_makespan() -> 
 
 def test_warnings_are_printed() -> None:
     assert "beware: peek: this scheduler changes" in printed(frontier_summary())
+
+
+def test_marks_that_every_policy_bears_are_said_once() -> None:
+    summary = frontier_summary()
+    for policy in summary["policies"].values():
+        policy["labels"].append("tilted trace")
+    text = printed(summary)
+    assert text.count("tilted trace") == 1
+    assert "every policy: tilted trace." in text
+    assert "unsafe" in text.partition("every policy")[0]
