@@ -34,7 +34,13 @@ def worlds(*, seed: int, count: int, post_token: bool = False) -> Iterator[World
     if post_token:
         yield from (leaks.post_token(), leaks.tetris(), leaks.dcut())
     else:
-        yield from (leaks.appendix_a(), leaks.nested(), leaks.tie(), leaks.cross())
+        yield from (
+            leaks.appendix_a(),
+            leaks.nested(),
+            leaks.deep(),
+            leaks.tie(),
+            leaks.cross(),
+        )
     choose = chooser(stream(seed, "lossless/battery"))
     made = [tempting_world(choose, post_token=post_token) for _ in range(count)]
     made += [random_world(choose, post_token=post_token) for _ in range(count)]

@@ -109,6 +109,21 @@ def tie() -> World:
     )
 
 
+def deep() -> World:
+    """Return gamma 4, where only the fourth draft makes more than one worth its time.
+
+    Whether it does shows in c3, which names draft 2: for plans that look several drafts ahead.
+    """
+    confidence = [_constant("9/10"), _constant("9/10"), _after("1", "0"), _constant("1")]
+    return World(
+        name="deep",
+        requests=(_request(1, law("7/10", "3/10"), law("1/2", "1/2"), confidence),),
+        gamma=4,
+        order=1,
+        verify_s_B=(ZERO, ONE, ONE, Fraction(2), Fraction(3), Fraction(16, 5)),
+    )
+
+
 def cross() -> World:
     """Return two requests whose second confidences name their first drafts (A: 1, B: 0)."""
     rows = [

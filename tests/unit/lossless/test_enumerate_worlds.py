@@ -218,9 +218,15 @@ FAULTS = {
     "floats": (lambda v: np.full(v.num_requests, 1.0), r"step 0: .*float64 array of shape \(1,\)"),
     "list": (lambda v: [1], "step 0: .*returned list"),
     "shape": (lambda v: np.zeros((1, 1), np.int64), r"shape \(1, 1\).* \(1,\) is needed"),
-    "long": (lambda v: np.array([3]), r"step 0, request 1 \(row 0\): verify length 3 is outside 0..2"),
+    "long": (
+        lambda v: np.array([3]),
+        r"step 0, request 1 \(row 0\): verify length 3 is outside 0..2",
+    ),
     "negative": (lambda v: np.array([-1]), "request 1 .*-1 is outside 0..2"),
-    "raises": (lambda v: np.array([1]) // v.nothing, "plan raised AttributeError.*requests \\[1\\]"),
+    "raises": (
+        lambda v: np.array([1]) // v.nothing,
+        "plan raised AttributeError.*requests \\[1\\]",
+    ),
     "writes": (
         lambda v: v.survival_RG.__setitem__((0, 0), 1.0),
         "read-only: copy before changing",
@@ -240,9 +246,11 @@ def test_peeks_in_a_table_of_plans():
     world = leaks.cross()
 
     def find(plan):
-        outcomes = [((a, b), (c, d)) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1)]
+        outcomes = [
+            ((a, b), (c, d)) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1)
+        ]
         plans = {x: plan(x) for x in outcomes}
-        return find_peek(world, 0, (1, 2), plans, {x: ((0.5, 0.5),) * 2 for x in outcomes})
+        return find_peek(world, 0, (1, 2), plans, dict.fromkeys(outcomes, ((0.5, 0.5),) * 2))
 
     assert find(lambda x: (1, 1)) is None
     # Admitting draft 2 by draft 1 is what a pre-token confidence is for.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 
@@ -31,7 +32,10 @@ BAD_REQUESTS = {
         {"draft": (everywhere(law("1/2", "1/4", "1/4"), order=1),) * 2},
         r"no law for|has 3 masses, but the vocabulary has 2 tokens",
     ),
-    "missing tail": ({"target": {(0,): law("1/2", "1/2")}}, r"target p: no law for the tail \(1,\)"),
+    "missing tail": (
+        {"target": {(0,): law("1/2", "1/2")}},
+        r"target p: no law for the tail \(1,\)",
+    ),
     "gamma": ({"draft": BASE.requests[0].draft[:1]}, "1 draft laws, one for each of gamma = 2"),
     "confidence gamma": ({"confidence": ()}, "0 confidence tables"),
     "confidence range": (
@@ -104,9 +108,7 @@ def test_tails_and_masses():
     assert tails(2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert world.tail((0, 1)) == (1,)
     assert leaks.post_token().tail((0, 1)) == ()
-    assert world.confidences(request, (0,), (1, 0, 0)) == tuple(
-        map(Fraction, ("4/5", "0", "1"))
-    )
+    assert world.confidences(request, (0,), (1, 0, 0)) == tuple(map(Fraction, ("4/5", "0", "1")))
     assert world.draft_mass(request, (0,), (1, 0, 1)) == Fraction(1, 2) * Fraction(4, 5) * Fraction(
         1, 2
     )
@@ -178,10 +180,10 @@ def test_random_worlds_keep_to_what_is_asked():
 
 def test_the_battery_begins_small_and_is_seeded():
     made = list(worlds(seed=3, count=5))
-    assert [w.name for w in made[:4]] == ["appendix-a", "nested", "tie", "cross"]
-    sizes = [len(w.requests) for w in made[4:]]
+    assert [w.name for w in made[:5]] == ["appendix-a", "nested", "deep", "tie", "cross"]
+    sizes = [len(w.requests) for w in made[5:]]
     assert sizes == sorted(sizes)
-    assert len(made) == 14
+    assert len(made) == 15
     assert made == list(worlds(seed=3, count=5))
     assert made != list(worlds(seed=4, count=5))
     assert all(w.post_token for w in worlds(seed=3, count=3, post_token=True))
@@ -192,7 +194,7 @@ def test_the_battery_begins_small_and_is_seeded():
 def test_view_runs_cover_ties_saturation_joins_and_leaves():
     runs = list(view_runs(seed=1, count=200))
     ids = [[step[0].tolist() for step in run.steps] for run in runs]
-    pairs = [(a, b) for steps in ids for a, b in zip(steps, steps[1:], strict=False)]
+    pairs = [(a, b) for steps in ids for a, b in itertools.pairwise(steps)]
     assert any(set(b) - set(a) for a, b in pairs)
     assert any(set(a) - set(b) for a, b in pairs)
     values = np.concatenate([c.ravel() for run in runs for _, c in run.steps])
@@ -216,7 +218,7 @@ def test_views_show_what_is_declared_and_lag_by_id():
             assert not view.survival_RG.flags.writeable
             assert (view.history.accepted_R <= view.history.verified_R).all()
             assert view.request_id_R.tolist() == ids.tolist()
-        for old, new in zip(views, views[1:], strict=False):
+        for old, new in itertools.pairwise(views):
             rows = {int(i): row for row, i in enumerate(old.request_id_R)}
             for row, request in enumerate(new.request_id_R):
                 expected = (

@@ -36,7 +36,7 @@ WRONG = (
 
 
 def two_token_law(rule, p_of, q_of, length):
-    """Law of the first two output tokens of one block, the rest drawn from p; laws by last token."""
+    """Law of the first two output tokens of one block, the rest drawn from p."""
     vocabulary = len(p_of[()])
     out = {}
     for first in range(vocabulary):
@@ -120,9 +120,7 @@ def test_token_rule_by_hand():
 
 def test_acceptance_rates():
     def rate(rule):
-        return sum(
-            Q[x] * expected_accepted(rule.commit_law((x,), [P, P], [Q])) for x in range(3)
-        )
+        return sum(Q[x] * expected_accepted(rule.commit_law((x,), [P, P], [Q])) for x in range(3))
 
     assert rate(TOKEN_RULE) == 1 - total_variation(P, Q) == Fraction(7, 10)
     assert rate(BLOCK_RULE) == rate(TOKEN_RULE)
@@ -213,7 +211,7 @@ def test_samplers_follow_their_exact_law(sampler, rule, length):
     draft_SG = np.tile(np.array(drafts), (num, 1))
     p_rows, q_rows = _float_rows(p_of, q_of, draft_SG)
     accepted, token = sampler(draft_SG, p_rows, q_rows, np.full(num, length), accept, pick)
-    runs = [drafts[:j] + (t,) for j in range(length + 1) for t in range(3)]
+    runs = [(*drafts[:j], t) for j in range(length + 1) for t in range(3)]
     counts = np.array([np.sum((accepted == len(r) - 1) & (token == r[-1])) for r in runs])
     law_V = np.array([float(exact.get(r, 0)) for r in runs])
     assert counts.sum() == num

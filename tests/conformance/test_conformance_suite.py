@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from specsim.lossless import liars
+from specsim.lossless.conformance import (
+    CHECKS,
+    ConformanceError,
+    check_declared,
+    check_deterministic,
+    check_lengths,
+    check_lossless,
+    check_prefix_rule,
+    check_protocol,
+    check_scheduler,
+    check_view_untouched,
+    judge,
+    parametrize_with_checks,
+)
+from specsim.lossless.kinds import shipped
+from specsim.schedulers.base import BatchView
+from specsim.schedulers.greedy import Greedy
+from specsim.schedulers.oracle import Oracle
+from specsim.schedulers.static import FixedLength
+from specsim.schedulers.topk import AsyncTopK, GlobalSearch
+
+SAFE = {name: factory for name, factory in shipped() if factory().lossless}
+UNSAFE = {name: factory for name, factory in shipped() if not factory().lossless}
+
+
+@pytest.mark.parametrize("check", CHECKS[:-1], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", SAFE)
+def test_shipped_schedulers_keep_the_contract(name, check):
+    check(SAFE[name])
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_shipped_schedulers_that_say_so_are_lossless(name):
+    verdict = judge(SAFE[name], count=3)
+    assert verdict.lossless
+    assert verdict.worlds == 11
+    assert verdict.leaves > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAFE)
+def test_shipped_schedulers_on_the_whole_battery(name):
+    report = check_scheduler(SAFE[name])
+    assert report.lossless, report.failures
+    assert report.as_declared
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_shipped_schedulers_that_say_otherwise_leak(name):
+    with pytest.raises(ConformanceError, match="total variation of the output law"):
+        check_lossless(UNSAFE[name])
+
+
+@parametrize_with_checks([Greedy, lambda: AsyncTopK(1)])
+def test_the_suite_as_an_author_uses_it(factory, check):
+    check(factory)
+
+
+def test_the_parametrisation_names_scheduler_and_check():
+    mark = parametrize_with_checks([Greedy, lambda: FixedLength(1)]).mark
+    names = [parameters.id for parameters in mark.args[1]]
+    assert "Greedy-check_lossless" in names
+    assert any(name.startswith("FixedLength(k=1") for name in names)
+    assert len(names) == 2 * len(CHECKS)
+
+
+LIARS = {
+    "global": GlobalSearch,
+    "tie": liars.TieLast,
+    "minimum gain": liars.MinimumGain,
+    "tiers": lambda: liars.TierAware((0, 2)),
+    "uniform": liars.UniformHysteresis,
+    "smoothed": liars.SmoothedBudget,
+    "next": liars.PeekNext,
+    "batch": liars.BatchGate,
+    "cross": liars.CrossPeek,
+    "d-cut": liars.DCut,
+}
+
+
+@pytest.mark.parametrize("name", LIARS)
+def test_every_liar_is_refuted_with_a_counterexample(name):
+    with pytest.raises(ConformanceError) as caught:
+        check_lossless(LIARS[name])
+    text = str(caught.value)
+    assert "outcome A of step" in text
+    assert "outcome B of step" in text
+    assert "total variation of the output law" in text
+    assert len(text.splitlines()) < 45
+
+
+@pytest.mark.parametrize("name", sorted(set(LIARS) - {"d-cut"}))
+def test_the_prefix_rule_sees_liars_in_large_batches_too(name):
+    with pytest.raises(ConformanceError, match="changed the plan"):
+        check_prefix_rule(LIARS[name])
+
+
+HONEST = {
+    "minimum gain": lambda: liars.MinimumGain(lag=1),
+    "tiers": lambda: liars.TierAware((0, 2), lag=1),
+    "uniform": lambda: liars.UniformHysteresis(lag=1),
+    "smoothed": lambda: liars.SmoothedBudget(first=False),
+    "keep": liars.ThresholdKeep,
+    "top-k": liars.FixedTopK,
+    "d-cut, one share": lambda: liars.DCut((0.5,)),
+    "gates": liars.SparseGate,
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_their_safe_forms_are_not(name):
+    check_prefix_rule(HONEST[name])
+    assert judge(HONEST[name], count=3).lossless
+
+
+def test_a_lone_joint_leak_is_explained():
+    with pytest.raises(ConformanceError) as caught:
+        check_lossless(liars.CrossPeek)
+    assert "each first token has its law, but P(outputs are" in str(caught.value)
+
+
+def test_post_token_confidences_turn_a_safe_rule_into_a_leak():
+    safe = check_scheduler(liars.FixedTopK)
+    assert safe.lossless
+    assert safe.as_declared
+    report = check_scheduler(liars.FixedTopK, post_token=True)
+    assert not report.lossless
+    assert not report.as_declared
+    assert report.verdict.found.world.post_token
+
+
+@dataclass
+class Custom:
+    """A scheduler to break one thing of."""
+
+    reads: frozenset = frozenset({"live"})
+    lag: int = 0
+    lossless: bool = True
+
+    def plan(self, view: BatchView):
+        return np.zeros(view.num_requests, dtype=np.int64)
+
+
+class Floats(Custom):
+    def plan(self, view):
+        return np.zeros(view.num_requests)
+
+
+class Long(Custom):
+    def plan(self, view):
+        return np.full(view.num_requests, view.gamma + 1)
+
+
+class Rising(Custom):
+    def plan(self, view):
+        if view.step == 4:
+            raise RuntimeError("tired")
+        return super().plan(view)
+
+
+class Undeclared(Custom):
+    def plan(self, view):
+        return view.history.rounds_R
+
+
+class Writes(Custom):
+    def plan(self, view):
+        view.survival_RG[:] = 1
+        return super().plan(view)
+
+
+class Rebinds(Custom):
+    def plan(self, view):
+        view.gamma = view.gamma + 0.5
+        return super().plan(view)
+
+
+class Thaws(Custom):
+    def plan(self, view):
+        view.survival_RG.flags.writeable = True
+        view.survival_RG[:, 0] = 0.123
+        return super().plan(view)
+
+
+class Shared(Custom):
+    seen = 0
+
+    def plan(self, view):
+        Shared.seen += 1
+        return np.full(view.num_requests, Shared.seen % 2, dtype=np.int64)
+
+
+@dataclass
+class Rolls(Custom):
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    def plan(self, view):
+        return self.rng.integers(0, 2, view.num_requests)
+
+
+BROKEN = [
+    (check_lengths, Floats, "float64"),
+    (check_lengths, Long, r"request \d+ .*outside 0\.\."),
+    (check_lengths, Rising, "step 4: .*RuntimeError: tired"),
+    (check_lengths, Undeclared, 'add "history" to its `reads`'),
+    (check_view_untouched, Writes, "read-only"),
+    (check_view_untouched, Rebinds, r"plan changed view\.gamma"),
+    (check_view_untouched, Thaws, r"plan changed view\.(_survival_RG|survival_RG)"),
+    (check_deterministic, Shared, "state is shared between instances"),
+    (check_deterministic, Rolls, "randomness is not seeded"),
+    (check_protocol, lambda: Custom(lag=1), "a lag of at least 1 goes with reading"),
+    (check_protocol, lambda: Custom(reads=frozenset({"lagged"})), "0 with not reading it"),
+    (check_protocol, lambda: Custom(reads=frozenset({"future"})), "reads \\['future'\\]"),
+    (check_protocol, lambda: Custom(lossless="yes"), "True or False is due"),
+    (check_protocol, lambda: Custom(lag=0.0), "0 with not reading it|a lag of at least 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "factory", "message"), BROKEN, ids=[str(i) for i in range(len(BROKEN))]
+)
+def test_each_check_catches_what_it_is_for(check, factory, message):
+    with pytest.raises(ConformanceError, match=message):
+        check(factory)
+
+
+def test_a_learner_must_read_history():
+    class Deaf(Custom):
+        def observe(self, outcome):
+            pass
+
+    with pytest.raises(ConformanceError, match='"history" among its `reads`'):
+        check_protocol(Deaf)
+    check_protocol(lambda: Deaf(reads=frozenset({"history"})))
+
+
+def test_missing_parts_are_named():
+    class Bare:
+        reads = frozenset()
+        lag = 0
+
+        def plan(self, view):
+            return None
+
+    with pytest.raises(ConformanceError, match="Bare has no `lossless`"):
+        check_protocol(Bare)
+    report = check_scheduler(Bare)
+    assert set(report.failures) == {"check_protocol"}
+    assert report.verdict is None
+    assert report.declared is None
+    assert not report.as_declared
+
+
+def test_reports_tell_a_declared_leak_from_an_undeclared_one():
+    honest = check_scheduler(GlobalSearch)
+    assert not honest.lossless
+    assert honest.as_declared
+    assert honest.declared is False
+    check_declared(GlobalSearch)
+    check_declared(Greedy)
+
+    class Denies(GlobalSearch):
+        lossless = True
+
+    liar = check_scheduler(lambda: Denies(lossless=True))
+    assert not liar.lossless
+    assert not liar.as_declared
+    with pytest.raises(ConformanceError, match="says that it is lossless"):
+        check_declared(lambda: Denies(lossless=True))
+    broken = check_scheduler(Floats)
+    assert not broken.as_declared
+    assert {"check_lengths", "check_lossless"} <= set(broken.failures)
+    assert broken.verdict is None
+
+
+def test_an_oracle_cannot_be_judged_and_says_why():
+    report = check_scheduler(Oracle)
+    assert "reads what verification will accept" in report.failures["check_lossless"]

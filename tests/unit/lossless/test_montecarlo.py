@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from specsim.errors import InputError, SchedulerFault
+from specsim.lossless import leaks, liars, montecarlo
+from specsim.lossless.enumerate import enumerate_world
+from specsim.lossless.montecarlo import Models, Sampler, sample_models, sample_world
+from specsim.lossless.random_worlds import chooser, random_world
+from specsim.lossless.rejection import BLOCK_RULE
+from specsim.lossless.significance import g_test, sequential_test
+from specsim.schedulers.feedback import Goodput
+from specsim.schedulers.greedy import Greedy
+from specsim.schedulers.static import FixedLength
+from specsim.schedulers.topk import AsyncTopK, GlobalSearch
+
+
+class Counting:
+    """Has a memory: verifies 0, 1, 2, .. drafts as it goes."""
+
+    reads = frozenset()
+    lag = 0
+    lossless = True
+
+    def __init__(self):
+        self.calls = 0
+
+    def plan(self, view):
+        self.calls += 1
+        return np.full(view.num_requests, min(self.calls - 1, view.gamma))
+
+
+def own_law(world, factory, num_tokens, watch, **more):
+    """The exact law that enumeration gives, in the order in which sampling counts outcomes."""
+    found = enumerate_world(world, factory, num_tokens=num_tokens, watch=watch, **more)
+    lengths = [len(run) for run in next(iter(found.target))]
+    keys = itertools.product(
+        *(list(itertools.product(range(world.vocabulary), repeat=n)) for n in lengths)
+    )
+    return np.array([float(found.law.get(key, 0)) for key in keys])
+
+
+SCHEDULERS = {
+    "async": lambda: AsyncTopK(1),
+    "global": GlobalSearch,
+    "hysteresis": lambda: liars.UniformHysteresis(lag=0),
+    "peek": liars.PeekNext,
+    "cross": liars.CrossPeek,
+    "learner": lambda: Goodput(1, 0.9, 0.2, 1.1),
+    "counting": Counting,
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_sampling_follows_the_enumerated_law_of_safe_and_leaky_rules(name):
+    factory = SCHEDULERS[name]
+    choose = chooser(np.random.default_rng(len(name)))
+    worlds = [leaks.appendix_a(), leaks.nested(), leaks.cross()]
+    worlds += [random_world(choose, max_outcomes=16) for _ in range(4)]
+    for seed, world in enumerate(worlds):
+        watch = tuple(request.request_id for request in world.requests)
+        tokens = 2 if len(watch) < 3 else 1
+        law = own_law(world, factory, tokens, watch)
+        found = sample_world(
+            world, factory, num_samples=8000, seed=seed, num_tokens=tokens, watch=watch
+        )
+        assert found.counts_V.sum() == 8000
+        assert g_test(found.counts_V, law)[2] > 1e-5, world.describe()
+
+
+def test_block_rule_is_sampled_too():
+    world = leaks.block_world()
+    law = own_law(world, lambda: FixedLength(2), 3, None, rule=BLOCK_RULE)
+    found = sample_world(
+        world, lambda: FixedLength(2), num_samples=20_000, num_tokens=3, rule="block"
+    )
+    np.testing.assert_allclose(found.law_V, law)
+    assert found.p_value > 1e-4
+
+
+def test_a_leak_is_found_and_a_safe_rule_is_not():
+    leak = sample_world(leaks.appendix_a(), GlobalSearch, num_samples=100_000)
+    assert leak.p_value < 1e-12
+    assert leak.distance.low < 0.15 < leak.distance.high
+    assert leak.distance.low > 0.14
+    safe = sample_world(leaks.appendix_a(), Greedy, num_samples=100_000)
+    assert safe.p_value > 1e-3
+    assert safe.law_V.tolist() == [0.7, 0.3]
+
+
+def test_same_seed_same_counts_and_common_numbers():
+    def counts(factory, seed):
+        return sample_world(leaks.nested(), factory, num_samples=5000, seed=seed).counts_V.tolist()
+
+    assert counts(Greedy, 1) == counts(Greedy, 1)
+    assert counts(Greedy, 1) != counts(Greedy, 2)
+    # Neither verifies anything in step 0, so the same numbers give the same tokens; a scheduler
+    # found to have a memory meets them too.
+    assert counts(Greedy, 1) == counts(lambda: FixedLength(0), 1) == counts(Counting, 1)
+
+
+def test_chunks_use_new_numbers(monkeypatch):
+    monkeypatch.setattr(montecarlo, "CHUNK", 1000)
+    sampler = Sampler(leaks.appendix_a(), GlobalSearch, seed=3)
+    first, second = sampler.counts(1000), sampler.counts(1000)
+    assert first.tolist() != second.tolist()
+    whole = Sampler(leaks.appendix_a(), GlobalSearch, seed=3).counts(2000)
+    assert (first + second).tolist() == whole.tolist()
+
+
+def test_sequential_stopping_on_a_world():
+    sampler = Sampler(leaks.appendix_a(), GlobalSearch)
+    found = sequential_test(sampler.counts, sampler.law_V, alpha=1e-12, batch=1000)
+    assert found.biased
+    assert found.num_samples < 10_000
+
+
+def test_bad_input_is_named():
+    world = leaks.appendix_a()
+    with pytest.raises(InputError, match='rule "blok" is not one of token, block'):
+        sample_world(world, Greedy, num_samples=1, rule="blok")
+    with pytest.raises(InputError, match=r"no request 7, it has \[1\]"):
+        sample_world(world, Greedy, num_samples=1, watch=(7,))
+    with pytest.raises(InputError, match="samples is 0"):
+        sample_world(world, Greedy, num_samples=0)
+
+
+def test_large_codes_are_compressed_without_mixing_groups():
+    big = montecarlo.COMPRESS_ABOVE // 4
+    code = np.array([big, big, big + 1, 0])
+    more = np.array([5, 6, 5, 5])
+    made = montecarlo._combine(code, more, 8)
+    assert len(set(made.tolist())) == 4
+    assert made.max() < 100
+
+
+P = np.array([0.4, 0.3, 0.2, 0.1])
+Q = np.array([0.25, 0.25, 0.25, 0.25])
+
+
+def table_models(**changes):
+    """Laws that depend on the last token by rotation."""
+
+    def target(prefix):
+        return np.stack([np.roll(P, t) for t in prefix[:, -1]])
+
+    def draft(prefix, k):
+        return np.stack([np.roll(Q, t) for t in prefix[:, -1]])
+
+    def confidence(prefix, k):
+        return np.where(prefix[:, -1] % 2 == 0, 0.95, 0.05) if k else np.full(len(prefix), 0.8)
+
+    return Models(**{"target": target, "draft": draft, "confidence": confidence, **changes})
+
+
+TABLE_B = np.array([0.0, 1.0, 2.0, 2.05, 2.1, 2.15, 2.2, 2.25, 2.3])
+
+
+@pytest.mark.parametrize(
+    ("factory", "biased"),
+    [(Greedy, False), (lambda: AsyncTopK(1), False), (GlobalSearch, True)],
+)
+def test_models_as_functions(factory, biased):
+    found = sample_models(
+        table_models(),
+        factory,
+        contexts=((0, 1),),
+        gamma=2,
+        verify_s_B=TABLE_B,
+        num_samples=30_000,
+    )
+    np.testing.assert_allclose(found.law_V, np.roll(P, 1))
+    assert (found.p_value < 1e-9) == biased
+    assert biased or found.p_value > 1e-4
+
+
+def test_models_with_several_requests_and_a_believed_draft():
+    common = {"contexts": ((0,), (1,)), "gamma": 2, "verify_s_B": TABLE_B, "num_samples": 20_000}
+    exact = sample_models(table_models(), lambda: liars.FixedTopK(2), **common)
+    assert exact.p_value > 1e-4
+    wrong = sample_models(
+        table_models(
+            believed_draft=lambda prefix, k: np.tile([0.1, 0.2, 0.3, 0.4], (len(prefix), 1))
+        ),
+        lambda: FixedLength(1),
+        **common,
+    )
+    assert wrong.p_value < 1e-9
+    with pytest.raises(InputError, match="0 contexts"):
+        sample_models(table_models(), Greedy, **{**common, "contexts": ()})
+    with pytest.raises(SchedulerFault, match="history"):
+        sample_models(table_models(), HistoryReader, **common)
+
+
+class HistoryReader:
+    reads = frozenset()
+    lag = 0
+    lossless = True
+
+    def plan(self, view):
+        return view.history.rounds_R
+
+
+def test_torch_models():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    vocabulary = 50
+    embed = torch.nn.Embedding(vocabulary, 16)
+    target_head, draft_head = torch.nn.Linear(16, vocabulary), torch.nn.Linear(16, vocabulary)
+
+    @torch.no_grad()
+    def law(head, prefix):
+        return torch.softmax(3 * head(embed(torch.from_numpy(prefix[:, -1]))), dim=-1)
+
+    models = Models(
+        target=lambda prefix: law(target_head, prefix),
+        draft=lambda prefix, k: law(draft_head, prefix),
+        confidence=lambda prefix, k: torch.minimum(
+            law(target_head, prefix), law(draft_head, prefix)
+        ).sum(-1),
+    )
+    common = {"contexts": ((3, 7),), "gamma": 2, "verify_s_B": TABLE_B, "num_samples": 20_000}
+    exact = sample_models(models, lambda: FixedLength(2), **common)
+    assert exact.p_value > 1e-4
+    assert len(exact.law_V) == vocabulary
+    greedy = Models(
+        target=models.target,
+        draft=lambda prefix, k: torch.nn.functional.one_hot(
+            law(draft_head, prefix).argmax(-1), vocabulary
+        ),
+        confidence=models.confidence,
+        believed_draft=models.draft,
+    )
+    assert sample_models(greedy, lambda: FixedLength(2), **common).p_value < 1e-9
