@@ -8,7 +8,15 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from specsim.cli.profile_inputs import note, provenance_of, read_numbers, read_parts, read_raw
+from specsim.cli.profile_inputs import (
+    named_table,
+    note,
+    provenance_of,
+    read_numbers,
+    read_parts,
+    read_raw,
+    read_telemetry,
+)
 from specsim.cli.profile_tables import check, compare, convert, show
 
 app = App(
@@ -174,11 +182,13 @@ def fit(
     kind: Literal[
         "rows", "telemetry", "frontier", "vllm-bench-forward", "sglang-one-batch", "csv"
     ] = "rows",
-    form: Literal["auto", "staircase", "additive"] = "auto",
+    form: Literal["auto", "staircase", "additive", "linear"] = "auto",
     monotone: Literal["none", "running_max", "isotonic"] = "none",
     graph_limit: int | None = None,
     acceptance_length: float | None = None,
     tokens_per_request: float | None = None,
+    host_of: str | None = None,
+    read: Literal["floor", "linear", "ceil"] = "ceil",
     hold_out: float | None = None,
     seed: int = 0,
     status: Literal["measured", "derived", "fitted", "synthetic"] = "measured",
@@ -200,7 +210,8 @@ def fit(
         What the file holds. telemetry: a CSV of concurrency, tpot_ms and, where the engine
         speculates, acceptance_length, tokens_per_request. frontier: a CSV of tok_s_user, tok_s_gpu.
     form
-        staircase: medians by tokens; additive: tokens apart from requests and context.
+        staircase: medians by tokens; additive: tokens apart from requests and context; linear: of
+        telemetry, bias + requests + tokens + KV with intervals.
     monotone
         What to do with medians that fall.
     graph_limit
@@ -209,6 +220,11 @@ def fit(
         Tokens that a step commits for a request (frontier).
     tokens_per_request
         Tokens verified a request, anchor included (frontier).
+    host_of
+        Instead of a table, fit host time on this no-speculation telemetry: what the table of that
+        name or file leaves of its steps.
+    read
+        How the engine reads that table.
     hold_out
         Also fit on the rest of the cells after holding out this share, and say how well they are
         predicted.
@@ -225,11 +241,29 @@ def fit(
     """
     from specsim.cost.fit import fit_table, held_out_errors, split_rows
     from specsim.cost.table import save_table
+    from specsim.cost.telemetry import fit_host, fit_linear, linear_table
     from specsim.interop.tables import read_text
-    from specsim.report.steptable import fit_text
+    from specsim.report.steptable import fit_text, host_text, linear_text
     from specsim.rng import stream
 
-    rows = read_raw(read_text(raw), kind, raw, acceptance_length, tokens_per_request)
+    loads = (raw, acceptance_length, tokens_per_request)
+    if host_of is not None or form == "linear":
+        points = read_telemetry(read_text(raw), kind, *loads)
+        if host_of is not None:
+            host = fit_host(named_table(host_of), points, read=read)
+            sys.stdout.write(host_text(host, points, str(raw)))
+            return 0
+        told_linear = provenance_of(raw, "fitted", source, date, licence)
+        line = fit_linear(points)
+        made = linear_table(
+            line, points, name=name or raw.name.split(".")[0], provenance=told_linear
+        )
+        sys.stdout.write(linear_text(line))
+        if out is not None:
+            save_table(made, out)
+            sys.stdout.write(f"written: {out}\n")
+        return 0
+    rows = read_raw(read_text(raw), kind, *loads)
     provenance = provenance_of(raw, status, source, date, licence)
     told = {
         "name": name or raw.name.split(".")[0],

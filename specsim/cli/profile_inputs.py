@@ -12,6 +12,7 @@ from specsim.errors import InputError
 if TYPE_CHECKING:
     from specsim.cost.rows import Row
     from specsim.cost.table import Provenance, StepTable, Term
+    from specsim.cost.telemetry import Telemetry
     from specsim.profiler.workload import TimedPart
 
 
@@ -89,6 +90,29 @@ def write_picture(tables: list[StepTable], plot: Path) -> None:
     plot.write_bytes(picture(tables, form=form))
 
 
+def read_telemetry(
+    text: str,
+    kind: Any,
+    raw: Path,
+    acceptance_length: float | None,
+    tokens_per_request: float | None,
+) -> list[Telemetry]:
+    """Read what a running engine showed."""
+    from specsim.cost.telemetry import frontier_telemetry
+    from specsim.interop.timings import parse_frontier, parse_telemetry
+
+    if kind == "telemetry":
+        return parse_telemetry(text, where=str(raw))
+    if kind != "frontier":
+        raise InputError(f"--kind {kind} holds timings of steps; this needs telemetry or frontier")
+    if acceptance_length is None or tokens_per_request is None:
+        raise InputError("a frontier line needs --acceptance-length and --tokens-per-request")
+    speeds, gpus = parse_frontier(text, where=str(raw))
+    return frontier_telemetry(
+        speeds, gpus, acceptance_length=acceptance_length, tokens_per_request=tokens_per_request
+    )
+
+
 def read_raw(
     text: str,
     kind: Any,
@@ -97,23 +121,12 @@ def read_raw(
     tokens_per_request: float | None,
 ) -> list[Row]:
     """Read timings of any kind of file as raw rows."""
-    from specsim.cost.telemetry import frontier_telemetry, telemetry_rows
+    from specsim.cost.telemetry import telemetry_rows
     from specsim.interop.tables import read_rows
-    from specsim.interop.timings import parse_frontier, parse_telemetry
 
-    if kind == "telemetry":
-        return telemetry_rows(parse_telemetry(text, where=str(raw)))
-    if kind == "frontier":
-        if acceptance_length is None or tokens_per_request is None:
-            raise InputError("a frontier line needs --acceptance-length and --tokens-per-request")
-        speeds, gpus = parse_frontier(text, where=str(raw))
+    if kind in ("telemetry", "frontier"):
         return telemetry_rows(
-            frontier_telemetry(
-                speeds,
-                gpus,
-                acceptance_length=acceptance_length,
-                tokens_per_request=tokens_per_request,
-            )
+            read_telemetry(text, kind, raw, acceptance_length, tokens_per_request)
         )
     return read_rows(text, kind, where=str(raw))
 

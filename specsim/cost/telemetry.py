@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from specsim.cost.rows import Row
-from specsim.cost.table import Read, StepTable
+from specsim.cost.table import Provenance, Read, StepTable, Term, check_table, curve, surface
 from specsim.errors import InputError
 
 FloatArray = NDArray[np.float64]
@@ -240,3 +240,41 @@ def _solve(terms_P4: FloatArray, step_P: FloatArray) -> FloatArray:
     rows = terms_P4 / scale_4 / step_P[:, None]
     found = lsq_linear(rows, np.ones(len(step_P)), bounds=(0.0, np.inf)).x
     return np.asarray(found / scale_4, dtype=np.float64)
+
+
+def linear_table(
+    fit: LinearFit, points: Sequence[Telemetry], *, name: str, provenance: Provenance
+) -> StepTable:
+    """Write a linear fit as a step table: bias and tokens in verify, requests and KV in attention.
+
+    The verify curve has the probes of the telemetry, the attention surface its loads and contexts;
+    draft and host time are inside. Without any request-dependent term there is no attention curve.
+
+    Raises:
+        InputError: bias and token term are both 0, so that a step of few tokens would be free.
+    """
+    bias, per_request, per_token, per_kv = (fit.coefficients[term] for term in TERMS)
+    probes = sorted({max(1, round(point.batch_tokens)) for point in points})
+    if bias + per_token * probes[0] <= 0:
+        raise InputError(
+            "refused: the fit leaves nothing for the tokens of a step; the loads do not tell "
+            "tokens and requests apart (give points with several tokens a request)"
+        )
+    loads = sorted({max(1, round(point.concurrency)) for point in points})
+    contexts = sorted({max(1, round(point.context_tokens)) for point in points})
+    attention = None
+    if per_request > 0 or per_kv > 0:
+        attention = surface(
+            loads, contexts, [[n * (per_request + per_kv * c) for n in loads] for c in contexts]
+        )
+    inside: set[Term] = {"draft", "host"}
+    if attention is None:
+        inside.add("attention")
+    made = StepTable(
+        name=name,
+        provenance=provenance,
+        verify=curve(probes, [bias + per_token * probe for probe in probes]),
+        attention=attention,
+        includes=frozenset(inside),
+    )
+    return check_table(made)

@@ -15,6 +15,7 @@ from specsim.cost.fit import FitResult
 from specsim.cost.roofline import Roofline, gpu_named, too_fast
 from specsim.cost.shape import load_shape
 from specsim.cost.table import Read, StepTable
+from specsim.cost.telemetry import HostFit, LinearFit, Telemetry
 from specsim.errors import InputError
 
 READINGS: tuple[Read, ...] = ("floor", "linear", "ceil")
@@ -356,4 +357,42 @@ def check_lines(facts: dict[str, Any]) -> str:
         )
     elif facts["roofline"]:
         lines.append(f"  roofline: no probe beats {facts['roofline']}")
+    return "\n".join(lines) + "\n"
+
+
+def linear_text(fit: LinearFit) -> str:
+    """Return a linear fit of telemetry as lines for a terminal."""
+    lines = ["step time = sum of:"]
+    for term, unit, scale in (
+        ("bias", "ms", 1e3),
+        ("per_request", "us a request", 1e6),
+        ("per_token", "us a token", 1e6),
+        ("per_kv_token", "ns a KV token", 1e9),
+    ):
+        low, high = (edge * scale for edge in fit.intervals[term])
+        lines.append(
+            f"  {term:<13} {fit.coefficients[term] * scale:9.4g} {unit}  "
+            f"(95%: {low:.4g} to {high:.4g})"
+        )
+    errors = np.array(fit.leave_one_out)
+    lines.append(
+        f"  leave one out  median {np.median(errors):.1%}, largest {errors.max():.1%} of "
+        f"{len(errors)} loads"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def host_text(fit: HostFit, points: Sequence[Telemetry], source: str) -> str:
+    """Return fitted host time as a scenario's lines, and how well it does at each load."""
+    lines = [
+        "host:",
+        f"  base_ms: {fit.base_s * 1e3:.4g}",
+        f"  per_request_us: {fit.per_request_s * 1e6:.4g}",
+        "  label: fitted",
+        f"  source: no-speculation arm of {source}",
+    ]
+    lines += [
+        f"# concurrency {point.concurrency:g}: step time off by {error:+.1%}"
+        for point, error in zip(points, fit.errors, strict=True)
+    ]
     return "\n".join(lines) + "\n"

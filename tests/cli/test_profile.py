@@ -136,3 +136,41 @@ def test_mistakes_are_named_and_exit_with_2(
     assert main(["profile", *arguments]) == 2
     assert expected in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_host_time_of_a_no_speculation_arm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "no_spec.csv"
+    raw.write_text("concurrency,tpot_ms\n1,5.85\n16,9.28\n64,16.18\n256,27.81\n")
+    fit = ["profile", "fit", str(raw), "--host-of", B300]
+    assert main([*fit, "--kind", "telemetry"]) == 0
+    said = capsys.readouterr().out
+    assert "label: fitted" in said
+    assert "concurrency 256: step time off by" in said
+    assert main(fit) == 2
+    assert "this needs telemetry or frontier" in capsys.readouterr().err
+    raw.write_text("concurrency,tpot_ms,acceptance_length,tokens_per_request\n1,3,2,4\n16,5,2,4\n")
+    assert main([*fit, "--kind", "telemetry"]) == 2
+    assert "speculates" in capsys.readouterr().err
+
+
+def test_the_linear_form_of_telemetry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw, out = tmp_path / "loads.csv", tmp_path / "t.json"
+    lines = ["concurrency,tpot_ms,acceptance_length,tokens_per_request,context_tokens"]
+    for users in (1, 8, 32, 128):
+        for width, accepted in ((1, 1.0), (4, 2.5)):
+            for context in (500, 4000):
+                step_ms = 4 + 0.03 * users + 0.012 * users * width + 5e-6 * users * context
+                lines.append(f"{users},{step_ms / accepted},{accepted},{width},{context}")
+    raw.write_text("\n".join(lines) + "\n")
+    fit = ["profile", "fit", str(raw), "--kind", "telemetry", "--form", "linear"]
+    assert main([*fit, "--source", "made up", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    row = next(line for line in said.splitlines() if "per_token" in line)
+    assert float(row.split()[1]) == pytest.approx(12, rel=1e-3)
+    table = load_table(out)
+    assert table.provenance.status == "fitted"
+    assert table.verify.seconds_N[0] == pytest.approx(4.012e-3)
+    assert table.attention is not None
+    assert table.includes == {"draft", "host"}
