@@ -22,8 +22,8 @@ from specsim.metrics.record import Columns
 
 
 def to_json(value: Any) -> str:
-    """Write JSON the same way every time: sorted keys, no NaN, a newline at the end."""
-    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    """Write JSON the same way every time: keys in their order, no NaN, a newline at the end."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def _table(parts: Sequence[tuple[str, int | None, Columns]]) -> pa.Table:
