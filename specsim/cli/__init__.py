@@ -34,6 +34,12 @@ VERBS: tuple[tuple[str, str, str], ...] = (
         "specsim.cli.compare:compare",
         "Compare two stored runs or studies, with intervals.",
     ),
+    ("import", "specsim.cli.import_:import_", "Read files of vLLM, SGLang, AIPerf and others."),
+    (
+        "export",
+        "specsim.cli.export:export",
+        "Write a run for another tool, or its policy for an engine.",
+    ),
     ("report", "specsim.cli.report:report", "Draw a stored run or study as a page."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
     ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),

@@ -1,0 +1,184 @@
+"""Benchmark results of any tool in one vocabulary (docs: file formats and conventions).
+
+Times in seconds, rates as fractions, acceptance lengths with the bonus token in. What a file does
+not say is None.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.errors import InputError
+
+FloatArray = NDArray[np.float64]
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Single requests, where a file has them; NaN where one lacks a value.
+
+    Attributes:
+        input_tokens_N, output_tokens_N: counts, `[N]`.
+        ttft_s_N, e2e_s_N: seconds, `[N]`.
+    """
+
+    input_tokens_N: FloatArray
+    output_tokens_N: FloatArray
+    ttft_s_N: FloatArray
+    e2e_s_N: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """One benchmark run.
+
+    Attributes:
+        source: the tool.
+        label: what the file calls the run.
+        concurrency: most requests at once; None for no limit.
+        request_rate_per_s: None for "as fast as it goes" (vLLM's "inf").
+        gpus: accelerators, where the file says.
+        duration_s, completed: length, finished requests.
+        output_tok_per_s, total_tok_per_s, requests_per_s: over the whole run.
+        latency_s: `ttft_s`, `tpot_s`, `itl_s`, `e2e_s`, each with any of mean, std, p50, p99, ..
+        tok_s_user: output tokens/s of one user, by the tool's own definition.
+        acceptance_length: tokens a step, bonus in; pooled over steps where a tool has both.
+        draft_acceptance_rate: accepted over verified drafts, 0 to 1; bonus in neither.
+        survival_G: share of steps in which draft k was accepted (unconditional), by k.
+        requests: single requests.
+        notes: what a reader must know, such as a rate that a file cannot be trusted on.
+    """
+
+    source: str
+    label: str = ""
+    concurrency: float | None = None
+    request_rate_per_s: float | None = None
+    gpus: int | None = None
+    duration_s: float | None = None
+    completed: int | None = None
+    output_tok_per_s: float | None = None
+    total_tok_per_s: float | None = None
+    requests_per_s: float | None = None
+    latency_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tok_s_user: float | None = None
+    acceptance_length: float | None = None
+    draft_acceptance_rate: float | None = None
+    survival_G: tuple[float, ...] = ()
+    requests: Requests | None = None
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON, single requests left out."""
+        return {
+            name: value
+            for name in self.__dataclass_fields__
+            if name != "requests" and (value := getattr(self, name)) not in (None, (), "", {})
+        }
+
+    def frontier_row(self) -> dict[str, Any]:
+        """Return `policy`, `tok_s_user`, `tok_s_gpu` for `specsim pareto --measured`.
+
+        The user's speed is 1 / median TPOT (mean where there is no median).
+
+        Raises:
+            InputError: the file has no TPOT, throughput or number of GPUs.
+        """
+        tpot = self.latency_s.get("tpot_s", {})
+        at = tpot.get("p50") or tpot.get("mean")
+        if not at or self.output_tok_per_s is None:
+            raise InputError(f"{self.source}: the file has no TPOT or output throughput")
+        if not self.gpus:
+            raise InputError(f"{self.source}: the file does not say the GPUs; give --gpus")
+        return {
+            "policy": self.label or self.source,
+            "tok_s_user": 1 / at,
+            "tok_s_gpu": self.output_tok_per_s / self.gpus,
+        }
+
+
+def conditional(survival: tuple[float, ...]) -> list[float]:
+    """Turn unconditional acceptances by position into conditional ones.
+
+    Raises:
+        InputError: they rise along the block, or one is no share.
+    """
+    found, before = [], 1.0
+    for k, value in enumerate(survival, start=1):
+        if not 0 <= value <= before + 1e-9:
+            raise InputError(
+                f"position {k}: acceptance {value:g} after {before:g}; a prefix can only get "
+                "rarer along a block"
+            )
+        found.append(value / before if before else 0.0)
+        before = value
+    return found
+
+
+def from_json(text: str, where: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        InputError: it is none, or is a Git LFS pointer.
+    """
+    if text.startswith("version https://git-lfs"):
+        raise InputError(f"{where}: a Git LFS pointer, not the data; run `git lfs pull`")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+
+
+def json_lines(text: str, where: str) -> list[Any]:
+    """Parse one JSON value a line; empty lines are left out.
+
+    Raises:
+        InputError: a line is none; says which.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise InputError(f"{where}:{number}: not JSON: {error.msg}") from error
+    if not found:
+        raise InputError(f"{where}: is empty")
+    return found
+
+
+def number(data: Mapping[str, Any], key: str) -> float | None:
+    """Return a finite number of a mapping, or None."""
+    value = data.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def whole(data: Mapping[str, Any], key: str) -> int | None:
+    """Return a whole number of a mapping, or None."""
+    value = number(data, key)
+    return None if value is None else round(value)
+
+
+def milliseconds(data: Mapping[str, Any], name: str) -> dict[str, float]:
+    """Return `mean_<name>_ms`, `median_..`, `std_..`, `p<q>_..` in seconds; the median is p50."""
+    found = {}
+    for key in data:
+        head, _, rest = key.partition("_")
+        value = number(data, key)
+        if rest == f"{name}_ms" and value is not None:
+            found["p50" if head == "median" else head] = value * 1e-3
+    return found
+
+
+def array(values: Any) -> FloatArray:
+    """Return numbers as an array, NaN for null."""
+    return np.array([np.nan if v is None else float(v) for v in values or ()], dtype=np.float64)
