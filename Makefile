@@ -19,7 +19,7 @@ $(VENV)/core.done: $(BIN)/python pyproject.toml
 
 $(VENV)/dev.done: $(VENV)/core.done
 	$(BIN)/python -m pip install $(PIP_FLAGS) "torch==2.13.0"
-	$(BIN)/python -m pip install $(PIP_FLAGS) -e ".[drafter,profiler,cluster,trace,dev]"
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e ".[drafter,profiler,cluster,trace,tune,dev]"
 	touch $@
 
 run: $(VENV)/core.done

@@ -34,6 +34,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
         "specsim.cli.compare:compare",
         "Compare two stored runs or studies, with intervals.",
     ),
+    ("tune", "specsim.cli.tune:tune", "Search a policy's parameters under an SLO."),
     ("import", "specsim.cli.import_:import_", "Read files of vLLM, SGLang, AIPerf and others."),
     (
         "export",
