@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -147,7 +148,7 @@ class CalibratedConfig(Config):
 
 @dataclass(slots=True)
 class _Record:
-    """What the gate knows of one request."""
+    """First drafts of one request, old ones faded."""
 
     tries: float = 0.0
     hits: float = 0.0
@@ -156,12 +157,14 @@ class _Record:
 
 @dataclass(slots=True)
 class Gated:
-    """Drafts only for requests whose first draft has lately been worth its time. Our own rule.
+    """Drafts only for requests whose first draft may yet be worth its time. Our own rule.
 
     A first draft that is accepted with probability p adds p tokens and takes the time of one more
     verified token and of one more drafted request. At the present rate of tokens a second that pays
-    if p > rate * time. A request is closed when its smoothed p falls below `(1 - margin)` of that,
-    and tried again every `retry` steps; it stays open once p is above `(1 + margin)` of it.
+    if p > rate * time. What is known of p is the request's own past, with `prior` more drafts as
+    the rest of the batch fares. A request is closed when p and one standard error still fall below
+    `(1 - margin)` of what pays; it is then tried every `retry` steps, and opened when p and the
+    error reach `(1 + margin)` of it.
 
     Lossless: who drafts depends on the past alone, and what is inside is as lossless as it was.
     Proven by enumeration (`tests/lossless/test_policies.py`).
@@ -174,6 +177,7 @@ class Gated:
     prior: float
     draft_s: float
     _records: dict[int, _Record] = field(default_factory=dict)
+    _all: _Record = field(default_factory=_Record)
     _step: int = field(default=-1)
     _open_R: NDArray[np.bool_] | None = field(default=None)
     _rate: float = field(default=0.0)
@@ -225,18 +229,22 @@ class Gated:
         return np.array([self._open(here[i], needed, view.step) for i in ids], dtype=np.bool_)
 
     def _open(self, record: _Record, needed: float, step: int) -> bool:
-        weight = 1.0 / (1.0 - self.memory)
-        seen = min(record.tries / weight, 1.0)
-        worth = self.prior if record.tries == 0 else record.hits / record.tries
-        worth = seen * worth + (1 - seen) * self.prior
+        hopeful = self._hopeful(record)
         if record.closed_at < 0:
-            if worth < (1 - self.margin) * needed:
+            if hopeful < (1 - self.margin) * needed:
                 record.closed_at = step
             return record.closed_at < 0
-        if worth >= (1 + self.margin) * needed:
+        if hopeful >= (1 + self.margin) * needed:
             record.closed_at = -1
             return True
         return (step - record.closed_at) % self.retry == 0
+
+    def _hopeful(self, record: _Record) -> float:
+        """Return the first draft's acceptance as it is known, and one standard error."""
+        everyone = self._all.hits / self._all.tries if self._all.tries else 1.0
+        weight = record.tries + self.prior
+        mean = (record.hits + self.prior * everyone) / weight if weight else everyone
+        return mean + math.sqrt(max(mean * (1 - mean), 0.0) / max(weight, 1.0))
 
     def observe(self, outcome: StepOutcome) -> None:
         """Note whose first draft was accepted, and how fast tokens come."""
@@ -250,9 +258,11 @@ class Gated:
         )
         for request_id, verified, accepted in rows:
             record = self._records.get(request_id)
-            if record is not None and verified:
-                record.tries = self.memory * record.tries + 1
-                record.hits = self.memory * record.hits + (accepted > 0)
+            if record is None or not verified:
+                continue
+            for seen, memory in ((record, self.memory), (self._all, 0.999)):
+                seen.tries = memory * seen.tries + 1
+                seen.hits = memory * seen.hits + (accepted > 0)
         if outcome.duration_s > 0:
             committed = len(outcome.request_id_R) + int(outcome.num_accepted_R.sum())
             rate = committed / outcome.duration_s
@@ -275,9 +285,11 @@ class GatedConfig(Config):
     margin: float = Field(default=0.2, ge=0, lt=1, description="Half width of the hysteresis.")
     retry: int = Field(default=32, ge=1, description="Steps between tries of a closed request.")
     memory: float = Field(
-        default=0.9, ge=0, lt=1, description="Weight of a request's own past, each verified step."
+        default=0.97, ge=0, le=1, description="Weight of a request's own past, each verified step."
     )
-    prior: float = Field(default=0.7, ge=0, le=1, description="First-draft acceptance at first.")
+    prior: float = Field(
+        default=8.0, ge=0, le=1e6, description="First drafts that the batch's mean counts as."
+    )
     draft_us_per_request: float = Field(
         default=0.0, ge=0, description="What drafting for one more request takes, microseconds."
     )

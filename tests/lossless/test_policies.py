@@ -62,7 +62,7 @@ LOSSLESS: dict[str, Callable[[], Scheduler]] = {
     "lookahead_quick": make("lookahead", prior=0.01, memory=0.5),
     "calibrated_greedy": make("calibrated", inner=GREEDY, refit_every=1, distort=2.0),
     "calibrated_async": make("calibrated", inner=ASYNC, refit_every=1, full_rows=0),
-    "gated_greedy": make("gated", inner=GREEDY, retry=2, memory=0.0, prior=0.9),
+    "gated_greedy": make("gated", inner=GREEDY, retry=2, memory=0.0, prior=0.0),
     "gated_async": make("gated", inner=ASYNC, retry=2, memory=0.5, prior=0.5),
 }
 
