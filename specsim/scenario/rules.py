@@ -181,6 +181,18 @@ def _engine_policy(name: str, policy: PolicyConfig, cluster: ClusterConfig) -> I
             f'is "{budget}", but the ranks are not in lockstep',
             "give cluster.lockstep, or leave it out",
         )
+    elif cluster.lockstep is not None and (budget or cluster.lockstep.budget) == "group":
+        try:
+            reads = policy.scheduler.build().reads
+        except Exception:  # said by `_policy`
+            return
+        if not {"live", "lagged"} <= reads:
+            yield Breach(
+                ("policies", name, "scheduler"),
+                f'is "{policy.scheduler.kind}", but the lockstep budget group shares out live '
+                "survivals under a budget from lagged ones, which it does not read",
+                "use async_topk, or the lockstep_budget per_rank or max_tier",
+            )
 
 
 def _policy(name: str, policy: PolicyConfig) -> Iterator[Breach]:
