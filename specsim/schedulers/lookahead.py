@@ -27,6 +27,8 @@ from specsim.registry import Config
 from specsim.schedulers.base import BatchView, FloatArray, IntArray, Reads
 
 _BINS = 16
+_STEPS = 256
+"""Expected survivals are rounded to so many steps, so that counting sorts them."""
 
 
 @njit(cache=True, nogil=True)
@@ -54,7 +56,7 @@ def walk(
     num_requests, gamma = survival_RG.shape
     count = len(order_C)
     verify_len_R = np.zeros(num_requests, dtype=np.int64)
-    predicted = np.empty(count, dtype=np.float64)
+    counted = np.zeros(_STEPS + 1, dtype=np.int64)
     expected = float(num_requests)
     theta = expected / (verify_s_B[base_tokens] + fixed_s)
     for admitted in range(count):
@@ -65,19 +67,21 @@ def walk(
         after = (expected + survival) / (verify_s_B[base_tokens + admitted + 1] + fixed_s)
         if not after > theta:
             # What is known now: the next draft of each request, and what follows on average.
-            length = 0
+            counted[:] = 0
             for r in range(num_requests):
                 here = verify_len_R[r]
                 for n in range(gamma - here):
-                    predicted[length] = survival_RG[r, here] * ahead_VG[bin_RG[r, here], n]
-                    length += 1
-            ahead = np.sort(predicted[:length])
-            total = expected
-            pays = False
-            for n in range(1, length + 1):
-                total += ahead[length - n]
-                if total / (verify_s_B[base_tokens + admitted + n] + fixed_s) > theta:
-                    pays = True
+                    ahead = survival_RG[r, here] * ahead_VG[bin_RG[r, here], n]
+                    counted[int(ahead * _STEPS + 0.5)] += 1
+            total, n, pays = expected, 0, False
+            for step in range(_STEPS, 0, -1):
+                for _ in range(counted[step]):
+                    n += 1
+                    total += step / _STEPS
+                    if total / (verify_s_B[base_tokens + admitted + n] + fixed_s) > theta:
+                        pays = True
+                        break
+                if pays:
                     break
             if not pays:
                 break
@@ -110,10 +114,12 @@ def walk_twin(
         known = [
             float(survival_RG[r, k]) * ahead_VG[bin_RG[r, k], : gamma - k] for _, k, r in frontier
         ]
-        ahead = np.sort(np.concatenate(known))[::-1]
+        steps = np.sort((np.concatenate(known) * _STEPS + 0.5).astype(np.int64))[::-1]
+        ahead = steps[steps > 0] / _STEPS
         seconds = verify_s_B[base_tokens + admitted + 1 :][: len(ahead)] + fixed_s
         minus_survival, _, row = min(frontier)
-        rises = (expected - minus_survival) / seconds[0] > theta
+        after_s = verify_s_B[base_tokens + admitted + 1] + fixed_s
+        rises = (expected - minus_survival) / after_s > theta
         if not rises and not (np.cumsum(np.r_[expected, ahead])[1:] / seconds > theta).any():
             return lengths
         lengths[row] += 1
