@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -284,8 +283,8 @@ class Calibration:
     ece_after: float
 
 
-def write_sglang(calibration: Calibration, path: Path) -> None:
-    """Write SGLang's calibration JSON (`dspark_sts.py`); the ECEs are means over positions."""
+def to_sglang(calibration: Calibration) -> str:
+    """Return SGLang's calibration JSON (`dspark_sts.py`); the ECEs are means over positions."""
     body = {
         "temperatures": [round(float(t), 6) for t in calibration.temperature_G],
         "dataset": calibration.dataset,
@@ -293,30 +292,32 @@ def write_sglang(calibration: Calibration, path: Path) -> None:
         "ece_before": calibration.ece_before,
         "ece_after": calibration.ece_after,
     }
-    path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    return json.dumps(body, indent=2) + "\n"
 
 
-def read_sglang(path: Path, *, gamma: int) -> Calibration:
+def from_sglang(text: str, *, where: str, gamma: int) -> Calibration:
     """Read SGLang's calibration JSON.
 
+    Args:
+        text: the file's text.
+        where: its name, for errors.
+        gamma: drafts a block that it must be for.
+
     Raises:
-        InputError: no such file, not that format, a temperature that is not positive, or another
-            gamma.
+        InputError: not that format, a temperature that is not positive, or another gamma.
     """
     try:
-        body: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such calibration file") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from error
+        body: Any = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON: {error}") from error
     values = body.get("temperatures") if isinstance(body, Mapping) else None
-    if not isinstance(values, list) or not all(_positive(v) for v in values):
+    if not isinstance(values, list) or not values or not all(_positive(v) for v in values):
         raise InputError(
-            f"{path}: `temperatures` must be a list of positive numbers, found {values!r}"
+            f"{where}: `temperatures` must be a list of positive numbers, found {values!r}"
         )
     if len(values) != gamma:
         raise InputError(
-            f"{path}: {len(values)} temperatures, but gamma is {gamma}: fit again for this gamma"
+            f"{where}: {len(values)} temperatures, but gamma is {gamma}: fit again for this gamma"
         )
     return Calibration(
         np.array(values, dtype=np.float64),

