@@ -148,23 +148,34 @@ class CalibratedConfig(Config):
 
 @dataclass(slots=True)
 class _Record:
-    """First drafts of one request, old ones faded."""
+    """Rounds in which drafts were made, old ones faded."""
 
-    tries: float = 0.0
-    hits: float = 0.0
+    rounds: float = 0.0
+    verified: float = 0.0
+    accepted: float = 0.0
+    squares: float = 0.0
     closed_at: int = -1
+
+    def add(self, verified: int, accepted: int, memory: float) -> None:
+        """Count one more round."""
+        self.rounds = memory * self.rounds + 1
+        self.verified = memory * self.verified + verified
+        self.accepted = memory * self.accepted + accepted
+        self.squares = memory * self.squares + accepted * accepted
 
 
 @dataclass(slots=True)
 class Gated:
-    """Drafts only for requests whose first draft may yet be worth its time. Our own rule.
+    """Drafts only for requests whose drafts may yet be worth their time. Our own rule.
 
-    A first draft that is accepted with probability p adds p tokens and takes the time of one more
-    verified token and of one more drafted request. At the present rate of tokens a second that pays
-    if p > rate * time. What is known of p is the request's own past, with `prior` more drafts as
-    the rest of the batch fares. A request is closed when p and one standard error still fall below
-    `(1 - margin)` of what pays; it is then tried every `retry` steps, and opened when p and the
-    error reach `(1 + margin)` of it.
+    A round of drafts adds its accepted ones and takes the time of drafting for one more request and
+    of the tokens that it has verified. At the present rate of tokens a second it pays if
+
+        accepted - rate * token_s * verified > rate * draft_s.
+
+    Both means are the request's own past, with `prior` more rounds as the rest of the batch fares.
+    A request is closed when its mean and one standard error still fall below `(1 - margin)` of what
+    pays; it is then tried every `retry` steps, and opened when they reach `(1 + margin)` of it.
 
     Lossless: who drafts depends on the past alone, and what is inside is as lossless as it was.
     Proven by enumeration (`tests/lossless/test_policies.py`).
@@ -225,44 +236,48 @@ class Gated:
             return np.ones(num_requests, dtype=np.bool_)
         base = view.base_tokens
         token_s = float(view.verify_s_B[base + num_requests] - view.verify_s_B[base]) / num_requests
-        needed = self._rate * (max(token_s, 0.0) + self.draft_s)
-        return np.array([self._open(here[i], needed, view.step) for i in ids], dtype=np.bool_)
+        token = self._rate * max(token_s, 0.0)
+        needed = self._rate * self.draft_s
+        return np.array(
+            [self._open(here[i], self._worth(here[i], token), needed, view.step) for i in ids],
+            dtype=np.bool_,
+        )
 
-    def _open(self, record: _Record, needed: float, step: int) -> bool:
-        hopeful = self._hopeful(record)
+    def _open(self, record: _Record, worth: float, needed: float, step: int) -> bool:
         if record.closed_at < 0:
-            if hopeful < (1 - self.margin) * needed:
+            if worth < (1 - self.margin) * needed:
                 record.closed_at = step
             return record.closed_at < 0
-        if hopeful >= (1 + self.margin) * needed:
+        if worth >= (1 + self.margin) * needed:
             record.closed_at = -1
             return True
         return (step - record.closed_at) % self.retry == 0
 
-    def _hopeful(self, record: _Record) -> float:
-        """Return the first draft's acceptance as it is known, and one standard error."""
-        everyone = self._all.hits / self._all.tries if self._all.tries else 1.0
-        weight = record.tries + self.prior
-        mean = (record.hits + self.prior * everyone) / weight if weight else everyone
-        return mean + math.sqrt(max(mean * (1 - mean), 0.0) / max(weight, 1.0))
+    def _worth(self, record: _Record, token: float) -> float:
+        """Return what a round adds less what its verification costs, and one standard error."""
+        everyone = self._all
+        if everyone.rounds == 0:
+            return math.inf
+        share = self.prior / everyone.rounds
+        weight = max(record.rounds + self.prior, 1.0)
+        accepted = (record.accepted + share * everyone.accepted) / weight
+        verified = (record.verified + share * everyone.verified) / weight
+        squares = (record.squares + share * everyone.squares) / weight
+        error = math.sqrt(max(squares - accepted * accepted, 0.0) / weight)
+        return accepted - token * verified + error
 
     def observe(self, outcome: StepOutcome) -> None:
-        """Note whose first draft was accepted, and how fast tokens come."""
+        """Note what each drafted round brought, and how fast tokens come."""
         if isinstance(self.inner, Learner):
             self.inner.observe(outcome)
-        rows = zip(
-            outcome.request_id_R.tolist(),
-            outcome.verify_len_R.tolist(),
-            outcome.num_accepted_R.tolist(),
-            strict=True,
-        )
-        for request_id, verified, accepted in rows:
-            record = self._records.get(request_id)
-            if record is None or not verified:
-                continue
-            for seen, memory in ((record, self.memory), (self._all, 0.999)):
-                seen.tries = memory * seen.tries + 1
-                seen.hits = memory * seen.hits + (accepted > 0)
+        if self._open_R is not None and len(self._open_R) == len(outcome.request_id_R):
+            for row in np.flatnonzero(self._open_R).tolist():
+                verified = int(outcome.verify_len_R[row])
+                accepted = int(outcome.num_accepted_R[row])
+                self._all.add(verified, accepted, 0.999)
+                record = self._records.get(int(outcome.request_id_R[row]))
+                if record is not None:
+                    record.add(verified, accepted, self.memory)
         if outcome.duration_s > 0:
             committed = len(outcome.request_id_R) + int(outcome.num_accepted_R.sum())
             rate = committed / outcome.duration_s
@@ -285,10 +300,10 @@ class GatedConfig(Config):
     margin: float = Field(default=0.2, ge=0, lt=1, description="Half width of the hysteresis.")
     retry: int = Field(default=32, ge=1, description="Steps between tries of a closed request.")
     memory: float = Field(
-        default=0.97, ge=0, le=1, description="Weight of a request's own past, each verified step."
+        default=0.97, ge=0, le=1, description="Weight of a request's own past, each drafted round."
     )
     prior: float = Field(
-        default=8.0, ge=0, le=1e6, description="First drafts that the batch's mean counts as."
+        default=2.0, ge=0, le=1e6, description="Rounds that the batch's mean counts as."
     )
     draft_us_per_request: float = Field(
         default=0.0, ge=0, description="What drafting for one more request takes, microseconds."
