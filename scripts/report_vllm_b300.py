@@ -42,8 +42,8 @@ PROSE = """
 
 - **Step tables** (measured): vLLM's startup medians, verify and draft, as read off the blog's cost
   figure; paid at the next captured size, past 1,024 tokens eagerly.
-- **Host time** (fitted, no_spec arm only), ms at c = 1, 16, 32, 64, 128, 256: {host}; linear
-  between.
+- **Host time** (fitted, no_spec arm only), ms at c = 1, 16, 32, 64, 128, 256:
+  {host}; linear between.
 - **Prompts**: {prompt} tokens each, the mean of SPEED-Bench qualitative (297,348 tokens in 880
   prompts by another model's tokenizer; vllm-project/vllm pull request 36029). They share the
   forwards with the decoding requests, at most 8,192 tokens a step.
@@ -51,12 +51,14 @@ PROSE = """
   blog says (vllm-project.github.io, `_posts/2026-07-31-dspark-adaptive-verification.md`, commit
   25b7b0b). Before the cut they are lognormal; mean and spread are fitted to the no_spec arm's
   aggregate throughput, which its tail lowers: {mean} and {spread} (rms of the log {rms:.3f}).
-- **Acceptance lengths**: one for each fixed arm, read off its c = 1 point: {accepted}.
+- **Acceptance lengths**: one for each fixed arm, read off its c = 1 point:
+  {accepted}.
 - **Adaptive arm's law**: first draft accepted with {first:.3f}, every later one with {later:.3f};
   calibrated confidences whose ROC area is {auc} (published for this model's head), equal spread
-  between requests and between drafts. Frozen before the arm was scored. The planner is vLLM's:
-  budget one step old, split live, no host time in its denominator, the running maximum of the
-  medians as its table. The draft's smoothing of confidences is left out.
+  between requests and between drafts. Stated before the arm was first scored and not changed since
+  (prompt and output lengths were, see the end). The planner is vLLM's: budget one step old, split
+  live, no host time in its denominator, the running maximum of the medians as its table. The
+  draft's smoothing of confidences is left out.
 
 ## What it does not get right
 

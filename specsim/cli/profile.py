@@ -17,7 +17,7 @@ from specsim.cli.profile_inputs import (
     read_raw,
     read_telemetry,
 )
-from specsim.cli.profile_tables import check, compare, convert, show
+from specsim.cli.profile_tables import check, compare, convert, roofline, show
 
 app = App(
     name="profile",
@@ -180,13 +180,20 @@ def fit(
     out: Path | None = None,
     name: str | None = None,
     kind: Literal[
-        "rows", "telemetry", "frontier", "vllm-bench-forward", "sglang-one-batch", "csv"
+        "rows",
+        "telemetry",
+        "frontier",
+        "silicon",
+        "vllm-bench-forward",
+        "sglang-one-batch",
+        "csv",
     ] = "rows",
     form: Literal["auto", "staircase", "additive", "linear"] = "auto",
     monotone: Literal["none", "running_max", "isotonic"] = "none",
     graph_limit: int | None = None,
     acceptance_length: float | None = None,
     tokens_per_request: float | None = None,
+    deployment: str | None = None,
     host_of: str | None = None,
     read: Literal["floor", "linear", "ceil"] = "ceil",
     hold_out: float | None = None,
@@ -209,6 +216,7 @@ def fit(
     kind
         What the file holds. telemetry: a CSV of concurrency, tpot_ms and, where the engine
         speculates, acceptance_length, tokens_per_request. frontier: a CSV of tok_s_user, tok_s_gpu.
+        silicon: aiconfigurator's silicon_sample.csv, of which --deployment names one.
     form
         staircase: medians by tokens; additive: tokens apart from requests and context; linear: of
         telemetry, bias + requests + tokens + KV with intervals.
@@ -220,6 +228,9 @@ def fit(
         Tokens that a step commits for a request (frontier).
     tokens_per_request
         Tokens verified a request, anchor included (frontier).
+    deployment
+        Words that name one deployment of a silicon file, such as "Llama-3.1-70B h100 fp8 4.0
+        1024x1024".
     host_of
         Instead of a table, fit host time on this no-speculation telemetry: what the table of that
         name or file leaves of its steps.
@@ -246,7 +257,7 @@ def fit(
     from specsim.report.steptable import fit_text, host_text, linear_text
     from specsim.rng import stream
 
-    loads = (raw, acceptance_length, tokens_per_request)
+    loads = (raw, acceptance_length, tokens_per_request, deployment)
     if host_of is not None or form == "linear":
         points = read_telemetry(read_text(raw), kind, *loads)
         if host_of is not None:
@@ -284,5 +295,5 @@ def fit(
     return 0
 
 
-for _verb in (show, compare, convert, check):
+for _verb in (show, compare, convert, check, roofline):
     app.command(_verb)

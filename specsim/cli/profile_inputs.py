@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from specsim.profiler.workload import TimedPart
 
 
+def today() -> str:
+    """Return the day, YYYY-MM-DD."""
+    return datetime.date.today().isoformat()
+
+
 def note(text: str) -> None:
     """Say something on stderr."""
     sys.stderr.write(f"specsim: {text}\n")
@@ -96,15 +101,23 @@ def read_telemetry(
     raw: Path,
     acceptance_length: float | None,
     tokens_per_request: float | None,
+    deployment: str | None,
 ) -> list[Telemetry]:
     """Read what a running engine showed."""
     from specsim.cost.telemetry import frontier_telemetry
+    from specsim.interop.silicon import deployment_telemetry, load_points
     from specsim.interop.timings import parse_frontier, parse_telemetry
 
     if kind == "telemetry":
         return parse_telemetry(text, where=str(raw))
+    if kind == "silicon":
+        if deployment is None:
+            raise InputError("served points are of many deployments; name one with --deployment")
+        return deployment_telemetry(load_points(raw), deployment, where=str(raw))
     if kind != "frontier":
-        raise InputError(f"--kind {kind} holds timings of steps; this needs telemetry or frontier")
+        raise InputError(
+            f"--kind {kind} holds timings of steps; this needs telemetry, frontier or silicon"
+        )
     if acceptance_length is None or tokens_per_request is None:
         raise InputError("a frontier line needs --acceptance-length and --tokens-per-request")
     speeds, gpus = parse_frontier(text, where=str(raw))
@@ -119,14 +132,15 @@ def read_raw(
     raw: Path,
     acceptance_length: float | None,
     tokens_per_request: float | None,
+    deployment: str | None,
 ) -> list[Row]:
     """Read timings of any kind of file as raw rows."""
     from specsim.cost.telemetry import telemetry_rows
     from specsim.interop.tables import read_rows
 
-    if kind in ("telemetry", "frontier"):
+    if kind in ("telemetry", "frontier", "silicon"):
         return telemetry_rows(
-            read_telemetry(text, kind, raw, acceptance_length, tokens_per_request)
+            read_telemetry(text, kind, raw, acceptance_length, tokens_per_request, deployment)
         )
     return read_rows(text, kind, where=str(raw))
 
@@ -145,7 +159,6 @@ def provenance_of(
         source = source or described(manifest)
     if source is None:
         raise InputError(f"{path} does not say where its numbers come from; give --source")
-    today = datetime.date.today().isoformat()
     return Provenance(
-        status=status, source=source, date=date or today, licence=licence, left_out=left_out
+        status=status, source=source, date=date or today(), licence=licence, left_out=left_out
     )

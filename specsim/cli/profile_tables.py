@@ -217,3 +217,61 @@ def check(
     else:
         sys.stdout.write(check_lines(facts))
     return 1 if facts["refused"] else 0
+
+
+def roofline(
+    *,
+    model: str,
+    gpu: str,
+    out: Path,
+    gpus: int = 1,
+    weight_bytes: float = 2.0,
+    efficiency: float = 0.7,
+    launch_ms: float = 2.0,
+    max_tokens: int = 2048,
+    max_requests: int = 256,
+    date: str | None = None,
+) -> int:
+    """Make a table of nothing but hardware limits: the last resort where nobody has measured.
+
+    Parameters
+    ----------
+    model
+        Preset or config file.
+    gpu
+        GPU preset.
+    out
+        Table file to write.
+    gpus
+        GPUs that share the model.
+    weight_bytes
+        Bytes a weight: 2 for bf16, 1 for fp8, 0.5 for fp4.
+    efficiency
+        Share of the limits that kernels reach; an assumption.
+    launch_ms
+        Constant milliseconds a step; an assumption.
+    max_tokens
+        Last probe of the tokens.
+    max_requests
+        Last probe of the requests.
+    date
+        Day, YYYY-MM-DD; today if left out.
+    """
+    from specsim.cli.profile_inputs import today
+    from specsim.cost.roofline import Roofline, gpu_named, roofline_table
+    from specsim.cost.shape import load_shape
+    from specsim.cost.table import save_table
+
+    limits = Roofline(load_shape(model), gpu_named(gpu), gpus, weight_bytes)
+    made = roofline_table(
+        limits,
+        name=out.stem,
+        date=date or today(),
+        max_tokens=max_tokens,
+        max_requests=max_requests,
+        efficiency=efficiency,
+        launch_s=launch_ms * 1e-3,
+    )
+    save_table(made, out)
+    sys.stdout.write(f"written: {out} (derived from data-sheet limits; nothing was measured)\n")
+    return 0

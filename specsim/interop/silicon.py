@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.errors import Problem, ScenarioError, nearest
+from specsim.cost.telemetry import Telemetry
+from specsim.errors import InputError, Problem, ScenarioError, nearest
 
 _NEEDED = (
     "id",
@@ -193,3 +194,47 @@ def _point(row: dict[str, str], where: str) -> ServedPoint | list[Problem]:
         tpot_s=number("silicon_tpot_ms") / 1e3,
     )
     return problems or point
+
+
+def deployment_telemetry(
+    points: Iterable[ServedPoint], wanted: str, *, where: str
+) -> list[Telemetry]:
+    """Return telemetry of the one deployment that every word of `wanted` names.
+
+    R is the concurrency of one decode worker, tokens a request 1: the file does not say whether a
+    deployment speculates, so choose one that does not.
+
+    Args:
+        points: served points.
+        wanted: words that stand in the deployment's model, system, engine, precision or sizes,
+            such as `Llama-3.1-70B h100 fp8 4.0`; a length such as `1024x1024` keeps that one.
+        where: the file's name in errors.
+
+    Raises:
+        InputError: no deployment, or several, have all the words.
+    """
+    lengths = [word for word in wanted.split() if re.fullmatch(r"\d+x\d+", word)]
+    words = [word.lower() for word in wanted.split() if word not in lengths]
+    found = [
+        point
+        for point in points
+        if all(word in " ".join(point.group).lower() for word in words)
+        and all(f"{point.isl_tokens}x{point.osl_tokens}" == length for length in lengths)
+    ]
+    groups = sorted({" ".join(part for part in point.group if part) for point in found})
+    if len(groups) != 1:
+        listed = "; ".join(groups[:6]) + ("; .." if len(groups) > 6 else "")
+        raise InputError(
+            f'{where}: "{wanted}" names {len(groups)} deployments, not one'
+            + (f": {listed}" if groups else "; name words of model, system, engine or precision")
+        )
+    return [
+        Telemetry(
+            concurrency=point.concurrency / point.decode_workers,
+            tpot_s=point.tpot_s,
+            acceptance_length=1.0,
+            tokens_per_request=1.0,
+            context_tokens=point.isl_tokens + point.osl_tokens / 2,
+        )
+        for point in sorted(found, key=lambda point: point.concurrency)
+    ]

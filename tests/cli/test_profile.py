@@ -149,7 +149,7 @@ def test_host_time_of_a_no_speculation_arm(
     assert "label: fitted" in said
     assert "concurrency 256: step time off by" in said
     assert main(fit) == 2
-    assert "this needs telemetry or frontier" in capsys.readouterr().err
+    assert "this needs telemetry, frontier or silicon" in capsys.readouterr().err
     raw.write_text("concurrency,tpot_ms,acceptance_length,tokens_per_request\n1,3,2,4\n16,5,2,4\n")
     assert main([*fit, "--kind", "telemetry"]) == 2
     assert "speculates" in capsys.readouterr().err
@@ -174,3 +174,42 @@ def test_the_linear_form_of_telemetry(tmp_path: Path, capsys: pytest.CaptureFixt
     assert table.verify.seconds_N[0] == pytest.approx(4.012e-3)
     assert table.attention is not None
     assert table.includes == {"draft", "host"}
+
+
+def test_a_served_deployment_is_named_by_its_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points, out = tmp_path / "points.csv", tmp_path / "t.json"
+    columns = (
+        "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,"
+        "gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,attention_dp_size,moe_tp_size,"
+        "moe_ep_size,silicon_tpot_ms"
+    )
+    lines = [
+        f"{model}{c},silicon_concurrency={c},vllm,1,{model},h100_sxm,fp8,agg,1024,{osl},fp8,,{c},4,"
+        f"1,1,,,{8 + c / 8}"
+        for model in ("Llama-A", "Llama-B")
+        for c in (4, 8, 16)
+        for osl in (512, 1024)
+    ]
+    points.write_text("\n".join([columns, *lines]) + "\n")
+    fit = ["profile", "fit", str(points), "--kind", "silicon", "--source", "s", "--out", str(out)]
+    assert main(fit) == 2
+    assert "name one with --deployment" in capsys.readouterr().err
+    assert main([*fit, "--deployment", "Llama h100"]) == 2
+    assert "names 2 deployments, not one: Llama-A" in capsys.readouterr().err
+    assert main([*fit, "--deployment", "Llama-A 1024x512"]) == 0
+    assert load_table(out).verify.seconds_N.tolist() == pytest.approx([8.5e-3, 9e-3, 10e-3])
+
+
+def test_a_table_of_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "limits.json"
+    arguments = ["--model", "qwen3-32b", "--gpu", "h200", "--gpus", "4", "--out", str(out)]
+    assert main(["profile", "roofline", *arguments]) == 0
+    assert "nothing was measured" in capsys.readouterr().out
+    table = load_table(out)
+    assert table.provenance.status == "derived"
+    assert table.attention is not None
+    limits = ["--model", "qwen3-32b", "--gpu", "h200", "--gpus", "4"]
+    assert main(["profile", "check", str(out), *limits]) == 0
+    assert main(["profile", "roofline", *arguments, "--efficiency", "2"]) == 2
