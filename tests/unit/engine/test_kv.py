@@ -64,6 +64,16 @@ def test_closed_loop_users_whose_requests_cannot_be_served_go_away() -> None:
     assert (out.requests["status"] == Status.FAILED).sum() == 8
 
 
+@pytest.mark.parametrize("slots", [2, 4, 8])
+def test_blocks_for_so_many_requests_are_so_many_slots(slots: int) -> None:
+    # The prediction: 14 blocks a request, so that halving the blocks is halving the batch.
+    changes = {"load": Poisson(30.0), "stop": Stop(requests=200)}
+    by_blocks = small_run(kv=KvSpec(14 * slots + 13, 4), capacity=64, **changes)
+    by_slots = small_run(capacity=slots, **changes)
+    for name, column in by_slots.requests.items():
+        assert column.tobytes() == by_blocks.requests[name].tobytes(), name
+
+
 def wait_s(blocks: int, **kv: object) -> float:
     out = small_run(
         kv=KvSpec(blocks, 4, **kv),  # type: ignore[arg-type]
