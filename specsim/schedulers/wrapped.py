@@ -132,10 +132,10 @@ class CalibratedConfig(Config):
     )
     refit_every: int = Field(default=16, ge=0, description="Steps between refits; 0 for none.")
     full_rows: int = Field(
-        default=1,
+        default=0,
         ge=0,
-        description="Requests verified in full each step, in turn, to learn from; 0 learns from "
-        "whatever was judged.",
+        description="Requests verified in full each step, in turn, and learned from alone; 0 "
+        "learns from every draft that was judged, which is as unbiased and costs nothing.",
     )
     memory: float = Field(default=0.999, gt=0, le=1, description="Weight of the past, each step.")
 
@@ -192,6 +192,7 @@ class Gated:
     _step: int = field(default=-1)
     _open_R: NDArray[np.bool_] | None = field(default=None)
     _rate: float = field(default=0.0)
+    _drafts: float = field(default=0.0)
 
     @property
     def reads(self) -> frozenset[Reads]:
@@ -234,8 +235,10 @@ class Gated:
         num_requests = len(ids)
         if self._rate == 0.0 or num_requests == 0 or view.gamma == 0:
             return np.ones(num_requests, dtype=np.bool_)
-        base = view.base_tokens
-        token_s = float(view.verify_s_B[base + num_requests] - view.verify_s_B[base]) / num_requests
+        # What a draft costs on average over the budgets of late; the table may have stairs.
+        base, drafts = view.base_tokens, max(round(self._drafts * num_requests), 1)
+        last = min(base + drafts, base + num_requests * view.gamma)
+        token_s = float(view.verify_s_B[last] - view.verify_s_B[base]) / (last - base)
         token = self._rate * max(token_s, 0.0)
         needed = self._rate * self.draft_s
         return np.array(
@@ -281,7 +284,10 @@ class Gated:
         if outcome.duration_s > 0:
             committed = len(outcome.request_id_R) + int(outcome.num_accepted_R.sum())
             rate = committed / outcome.duration_s
-            self._rate = rate if self._rate == 0.0 else 0.9 * self._rate + 0.1 * rate
+            drafts = int(outcome.verify_len_R.sum()) / max(len(outcome.verify_len_R), 1)
+            first = self._rate == 0.0
+            self._rate = rate if first else 0.9 * self._rate + 0.1 * rate
+            self._drafts = drafts if first else 0.9 * self._drafts + 0.1 * drafts
 
 
 def _where(score_RG: FloatArray, open_R: NDArray[np.bool_]) -> FloatArray:
