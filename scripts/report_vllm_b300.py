@@ -68,10 +68,10 @@ PROSE = """
   no_spec arm, so it was not fitted.
 - **k = 5 at c = 16 ({e5_16}) and 32 ({e5_32})**: the measured arm itself is slow there; it verifies
   less than k = 7 and is slower at every load from 16 to 64.
-- **Adaptive at c = 1 ({adaptive_1})**: it ties with fixed k = 5 there, so that which of the two is called
-  best depends on the seed (table below); trusting the adaptive one would cost 6.6%, past the limit of
-  3%. The measured adaptive arm is slower than fixed k = 7 at c = 1; what its planning costs is in no
-  table.
+- **Adaptive at c = 1 ({adaptive_1})**: it ties with fixed k = 5 there, so that which of the two is
+  called best depends on the seed (table below); trusting the adaptive one would cost 6.6%, past the
+  limit of 3%. The measured adaptive arm is slower than fixed k = 7 at c = 1; what its planning
+  costs is in no table.
 
 ## How firm it is
 
