@@ -23,8 +23,10 @@ from specsim.lossless.conformance import (
 )
 from specsim.lossless.enumerate import enumerate_world
 from specsim.schedulers import CONFIGS
-from specsim.schedulers.base import BatchView, IntArray, Scheduler
+from specsim.schedulers.base import BatchView, IntArray, Reads, Scheduler
 from specsim.schedulers.engines import EnginePlanner
+from specsim.schedulers.group import allocate_group
+from specsim.schedulers.kernels import ascending
 from specsim.schedulers.lookahead import Lookahead, learn
 from specsim.schedulers.oracle import Oracle
 from specsim.schedulers.per_request import Tetris
@@ -175,6 +177,42 @@ def test_the_oracle_emits_another_law() -> None:
     assert emitted == [Fraction(64, 100), Fraction(36, 100)]
     assert not Oracle().lossless
     assert Oracle().bound
+
+
+@dataclass(frozen=True)
+class TwoRanks:
+    """The lockstep equaliser over a world's requests, every other one on the second rank."""
+
+    lag: int = 1
+
+    @property
+    def reads(self) -> frozenset[Reads]:
+        return frozenset({"live", "lagged"}) if self.lag else frozenset({"live"})
+
+    @property
+    def lossless(self) -> bool:
+        return self.lag > 0
+
+    def plan(self, view: BatchView) -> IntArray:
+        deciding_RG = view.lagged_survival_RG if self.lag else view.survival_RG
+        ranks = [slice(0, None, 2), slice(1, None, 2)]
+        live = [view.survival_RG[rows] for rows in ranks]
+        plans = allocate_group(
+            [ascending(deciding_RG[rows]) for rows in ranks],
+            live,
+            base_tokens_D=[max(len(rows), 1) for rows in live],
+            verify_s_B=view.verify_s_B,
+            fixed_s_D=[view.fixed_s] * 2,
+        )
+        verify_len_R = np.zeros(view.num_requests, dtype=np.int64)
+        for rows, plan in zip(ranks, plans, strict=True):
+            verify_len_R[rows] = plan
+        return verify_len_R
+
+
+def test_the_equaliser_is_lossless_on_old_survivals_and_not_on_live_ones() -> None:
+    assert judge(TwoRanks, count=10).lossless
+    assert judge(lambda: TwoRanks(lag=0), count=10).biased > 0
 
 
 # Planted liars: small changes to the rules above that the same battery must catch.
