@@ -148,6 +148,7 @@ def page_of_run(stored: Stored, *, published: Sequence[PublishedLine] = ()) -> P
     summary, manifest = ordered(stored.summary), stored.manifest
     stored = Stored(stored.directory, summary, manifest)
     policies = list(summary["policies"])
+    shared = shared_labels(summary)
     loads = _loads(summary)
     is_frontier = summary["question"]["kind"] == "frontier"
     sections = []
@@ -171,7 +172,10 @@ def page_of_run(stored: Stored, *, published: Sequence[PublishedLine] = ()) -> P
         answer=_as_lines(verdict(summary)) if is_frontier else _point_verdict(summary),
         tiles=_tiles(summary) if is_frontier else _point_tiles(summary),
         warnings=summary["warnings"],
-        policies=[(name, ", ".join(summary["policies"][name]["labels"])) for name in policies],
+        policies=[
+            (name, ", ".join(x for x in summary["policies"][name]["labels"] if x not in shared))
+            for name in policies
+        ],
         sections=[s for s in sections if s.choices or s.table],
         rerun=[
             ("command", f"specsim run {file} {sets}".strip()),
@@ -192,6 +196,14 @@ def page_of_run(stored: Stored, *, published: Sequence[PublishedLine] = ()) -> P
 
 def _as_lines(text: str | Sequence[str]) -> Sequence[str]:
     return [text] if isinstance(text, str) else text
+
+
+def shared_labels(summary: Mapping[str, Any]) -> list[str]:
+    """Return the marks of most policies, which are said once instead of beside every name."""
+    every = [label for p in summary["policies"].values() for label in p["labels"]]
+    most = len(summary["policies"]) / 2
+    # What biases the output is never left to a common line.
+    return [x for x in dict.fromkeys(every) if every.count(x) > most and x != "unsafe"]
 
 
 def ordered(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,7 +255,10 @@ def _frontier(summary: Mapping[str, Any], published: Sequence[PublishedLine]) ->
     for axes in CONVENTIONS.values():
         svg = _frontier_chart(summary, axes, published if axes.name == "paper" else ())
         if svg:
-            choices.append(Choice(axes.name, svg, axes.note))
+            note = axes.note
+            if axes.name == "paper" and published:
+                note = "Broad grey lines: " + "; ".join(line.name for line in published) + "."
+            choices.append(Choice(axes.name, svg, note))
     head = ["policy", "SLO tok/s/user", "tok/s/GPU", "users/GPU", "verified tok/request", "wasted"]
     head.append(f"x {question['baseline']}")
     rows = [
@@ -263,7 +278,12 @@ def _frontier(summary: Mapping[str, Any], published: Sequence[PublishedLine]) ->
         "Throughput that a speed of one user leaves",
         "Each point is one load; up and to the right is better. Vertical lines are the speeds "
         "asked for. Point at a mark, or tab to it, for its numbers; the buttons above take "
-        "policies out and in.",
+        "policies out and in."
+        + (
+            f" Most lines rest on: {', '.join(shared)}."
+            if (shared := shared_labels(summary))
+            else ""
+        ),
         choices,
         menu="axes",
         table=(head, rows),

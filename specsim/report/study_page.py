@@ -103,8 +103,9 @@ def _charts(summary: Mapping[str, Any], rows: list[Row], across: str) -> Section
         # Lines of two charts stand for different things, so the buttons steer the first alone.
         if svg and across != "concurrency":
             svg = svg.replace("data-policy", "data-line")
+        keys = list(enumerate(shown)) if across != "concurrency" and len(shown) > 1 else []
         if svg:
-            choices.append(Choice(metric, svg))
+            choices.append(Choice(metric, svg, "", keys))
     more = len(groups) - len(shown)
     return Section(
         f"over-{across.replace('.', '-')}",

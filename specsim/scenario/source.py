@@ -309,6 +309,8 @@ class _Builder:
 
     def _scalar(self, node: ScalarNode, keys: Keys) -> str | int | float | bool | None:
         kind, text = str(node.tag).removeprefix(_TAG), str(node.value)
+        if node.style == ">":
+            text = text.replace("\a", "")  # where the loader notes that a folded line went on
         try:
             if kind == "int":
                 return _int(text)

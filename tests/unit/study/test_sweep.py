@@ -267,3 +267,9 @@ def test_five_hundred_points_killed_half_way(tmp_path: Path) -> None:
     resumed = sweep(study, tmp_path / "cut", jobs=2)
     assert 0 < resumed.ran < first.ran
     assert table_bytes(resumed) == table_bytes(first)
+
+
+def test_a_folded_description_is_plain_text(tmp_path: Path) -> None:
+    study = write_study(tmp_path)
+    study.write_text("description: >-\n  one\n  two\n" + study.read_text())
+    assert load_study(study).config.description == "one two"
