@@ -261,8 +261,8 @@ def shortfalls(
         first = float((trace.num_accepted_N[whole & (domain_N == index)] > 0).mean())
         if name != "chat" and first < 0.45:
             out.append(
-                f"Acceptance at position 1 is {first:.3f} on {name}; the aim was 0.45 for a drafter "
-                "trained on a CPU."
+                f"Acceptance at position 1 is {first:.3f} on {name}; the aim was 0.45 for a "
+                "drafter trained on a CPU."
             )
     runs = ablations["runs"]
     for domain in COLOUR:
@@ -299,7 +299,8 @@ def render(
         "# The bundled drafter runner: what its traces show",
         "",
         "Rebuilt by `python scripts/report_drafter.py` from "
-        "`profiles/traces/smollm2_dspark_t1.npz`, `smollm2_dspark_t1_rollouts.npz` (both measured) and this folder's `ablations.json` "
+        "`profiles/traces/smollm2_dspark_t1.npz`, `smollm2_dspark_t1_rollouts.npz` "
+        "(both measured) and this folder's `ablations.json` "
         "(`python scripts/drafter_ablations.py`, measured) and `first_tokens.json` "
         "(`python scripts/drafter_checks.py`, measured).",
         "",
@@ -316,8 +317,9 @@ def render(
         "## The shipped trace",
         "",
         f"{trace.num_anchors:,} anchors ({int(whole.sum()):,} whole blocks) in "
-        f"{trace.num_sequences} answers of {meta.get('target')} at temperature {meta.get('temperature')} to held-out "
-        f"prompts, drafter `{meta.get('drafter')}`, gamma {trace.gamma}.",
+        f"{trace.num_sequences} answers of {meta.get('target')} at temperature "
+        f"{meta.get('temperature')} to held-out prompts, drafter `{meta.get('drafter')}`, gamma "
+        f"{trace.gamma}.",
         "",
     ]
     rows = []
@@ -414,9 +416,9 @@ def render(
         lines += table(["setting", "G", "dof", "p", "smallest TV shift seen, by prompt"], rows)
         lines += [
             f"{tokens['samples']:,} first tokens over {tokens['prompts']} fixed prompts, each "
-            "drafted and verified by the library's own code. The planted bugs must have a tiny p. The last "
-            "column is the power: the shift towards a flatter law that p < 0.001 sees nine times "
-            "in ten.",
+            "drafted and verified by the library's own code. The planted bugs must have a tiny p. "
+            "The last column is the power: the shift towards a flatter law that p < 0.001 sees "
+            "nine times in ten.",
             "",
         ]
     return "\n".join(lines)
