@@ -158,7 +158,7 @@ def _sampled(
     what: str, factory: SchedulerFactory, samples: int | None, seed: int
 ) -> list[dict[str, Any]]:
     from specsim.lossless import leaks
-    from specsim.lossless.catalogue import Case
+    from specsim.lossless.case import Case
     from specsim.lossless.report import sample_case, sampled_row
 
     rows = []

@@ -1,4 +1,4 @@
-"""Sampling what enumeration cannot reach: many blocks at once, any vocabulary, real models.
+"""Sampling what enumeration cannot reach: many runs of a world at once.
 
 p = target law, q = draft law. Uniforms come from streams named by what they decide (step, request,
 draft or acceptance), so that two schedulers or rules on the same seed meet the same luck.
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from specsim.errors import InputError
 from specsim.lossless.enumerate import autoregressive_law
-from specsim.lossless.probe import Memory, Planner, Rows, Seen, ask, frozen_array, survival
+from specsim.lossless.probe import Memory, Planner, Rows, Seen
 from specsim.lossless.rejection import Floats, Ints, draw, verify_block, verify_tokens
 from specsim.lossless.significance import Distance, distance, g_test
 from specsim.lossless.worlds import Request, World
 from specsim.rng import stream
-from specsim.schedulers.base import BatchView, LaggedSurvival, SchedulerFactory
+from specsim.schedulers.base import LaggedSurvival, SchedulerFactory
 
 CHUNK = 500_000
 COMPRESS_ABOVE = 1 << 40
@@ -240,7 +240,7 @@ def _combine(code_S: Ints, more_S: Ints, size: int) -> Ints:
     return code_S * size + more_S
 
 
-class _Streams(dict[str, np.random.Generator]):
+class Streams(dict[str, np.random.Generator]):
     """Named generators, made when first asked for."""
 
     def __init__(self, seed: int) -> None:
@@ -312,7 +312,7 @@ class Sampler:
             for i, request in enumerate(world.requests)
         ]
         self.seed = seed
-        self._streams = _Streams(seed)
+        self._streams = Streams(seed)
         self._fresh = True
         self._planner = Planner(world, factory)
         law_V = np.ones(1)
@@ -346,7 +346,7 @@ class Sampler:
                 break
             except Memory:
                 if self._fresh:
-                    self._streams = _Streams(self.seed)
+                    self._streams = Streams(self.seed)
                 self._planner = Planner(self.world, self.factory, remembers=True)
         code_S = np.zeros(size, dtype=np.int64)
         for index in self.watched:
@@ -354,148 +354,3 @@ class Sampler:
                 code_S = code_S * self.world.vocabulary + batch.out[index][:, column]
         counts_V: Ints = np.bincount(code_S, minlength=len(self.law_V))
         return counts_V
-
-
-LawOf = Callable[[Ints], Any]
-"""Laws `[S, V]` of the token after each of the prefixes `[S, L]`; numpy or torch, on any device."""
-
-DraftOf = Callable[[Ints, int], Any]
-"""The same for draft k (from 0), or confidences `[S]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """A real target and drafter, as functions from token prefixes.
-
-    Attributes:
-        target: p after a prefix.
-        draft: q of draft k after a prefix that ends with drafts 1..k-1.
-        confidence: c of draft k after the same prefix.
-        believed_draft: q as the verifier computes it, if that is another function.
-    """
-
-    target: LawOf
-    draft: DraftOf
-    confidence: DraftOf
-    believed_draft: DraftOf | None = None
-
-
-def _numpy(values: Any) -> Floats:
-    """Return a numpy or torch array as float64."""
-    if hasattr(values, "detach"):
-        values = values.detach().double().cpu().numpy()
-    return np.asarray(values, dtype=np.float64)
-
-
-def sample_models(
-    models: Models,
-    factory: SchedulerFactory,
-    *,
-    contexts: tuple[tuple[int, ...], ...],
-    gamma: int,
-    verify_s_B: Floats,
-    num_samples: int,
-    seed: int = 0,
-    chunk: int = 20_000,
-) -> Sampled:
-    """Sample the first output token of the first context, with the others beside it in the batch.
-
-    One step, token-level verification. Distinct prefixes are sent to the models once.
-
-    Args:
-        models: target, drafter and confidences.
-        factory: makes a fresh scheduler; one that reads `lagged` sees ones, as in a first step.
-        contexts: token prefix of each request; the law of the first one's next token is tested.
-        gamma: drafts a block.
-        verify_s_B: step table, at least R (1 + gamma) + 1 entries.
-        num_samples: independent blocks.
-        seed: of the named streams.
-        chunk: blocks handled at once.
-    """
-    if not contexts or gamma < 1 or num_samples < 1:
-        raise InputError(
-            f"{len(contexts)} contexts, gamma {gamma}, {num_samples} samples: each at least 1"
-        )
-    streams = _Streams(seed)
-    prefix = np.array([contexts[0]], dtype=np.int64)
-    p_V = _numpy(models.target(prefix))[0]
-    p_V = p_V / p_V.sum()
-    q_V = _numpy((models.believed_draft or models.draft)(prefix, 0))[0]
-    left_V = np.maximum(p_V - q_V, 0.0)
-    counts_V = np.zeros(len(p_V), dtype=np.int64)
-    for start in range(0, num_samples, chunk):
-        size = min(chunk, num_samples - start)
-        drafts, confidence_SRG = _draft_blocks(models, contexts, gamma, size, streams)
-        verify_len_S = _plan_first(factory, confidence_SRG, verify_s_B)
-        accept_S, pick_S = streams["accept"].random(size), streams["pick"].random(size)
-        draft_S = drafts[0][:, 0]
-        verified_S = verify_len_S > 0
-        accepted_S = verified_S & (accept_S * q_V[draft_S] < p_V[draft_S])
-        corrected_S = verified_S & ~accepted_S
-        token_S = np.where(accepted_S, draft_S, _invert(p_V, pick_S))
-        if left_V.sum() > 0:
-            token_S = np.where(corrected_S, _invert(left_V, pick_S), token_S)
-        counts_V += np.bincount(token_S, minlength=len(p_V))
-    return judged(counts_V, p_V)
-
-
-def _invert(mass_V: Floats, pick_S: Floats) -> Ints:
-    cumulative_V = np.cumsum(mass_V)
-    token_S = np.searchsorted(cumulative_V, pick_S * cumulative_V[-1], side="right")
-    last = int(np.flatnonzero(mass_V > 0)[-1])
-    inverted_S: Ints = np.minimum(token_S, last)
-    return inverted_S
-
-
-def _draft_blocks(
-    models: Models,
-    contexts: tuple[tuple[int, ...], ...],
-    gamma: int,
-    size: int,
-    streams: _Streams,
-) -> tuple[list[Ints], Floats]:
-    """Return each request's drafts `[S, G]` and the confidences `[S, R, G]`."""
-    drafts, confidence_SRG = [], np.empty((size, len(contexts), gamma))
-    for row, context in enumerate(contexts):
-        prefix = np.tile(np.array(context, dtype=np.int64), (size, 1))
-        for k in range(gamma):
-            unique, inverse_S = np.unique(prefix, axis=0, return_inverse=True)
-            inverse_S = inverse_S.ravel()
-            confidence_SRG[:, row, k] = _numpy(models.confidence(unique, k)).ravel()[inverse_S]
-            law_UV = _numpy(models.draft(unique, k))
-            pick_S = streams[f"draft/{row}/{k}"].random(size)
-            token_S = np.empty(size, dtype=np.int64)
-            for at, law_V in enumerate(law_UV):
-                mine = np.flatnonzero(inverse_S == at) if len(law_UV) > 1 else slice(None)
-                token_S[mine] = _invert(law_V, pick_S[mine])
-            prefix = np.concatenate([prefix, token_S[:, None]], axis=1)
-        drafts.append(prefix[:, len(context) :])
-    return drafts, confidence_SRG
-
-
-def _plan_first(factory: SchedulerFactory, confidence_SRG: Floats, verify_s_B: Floats) -> Ints:
-    """Return the first request's planned length in each sample, planning each view once."""
-    size, num_requests, gamma = confidence_SRG.shape
-    flat = np.ascontiguousarray(confidence_SRG.reshape(size, -1))
-    unique, inverse_S = np.unique(flat, axis=0, return_inverse=True)
-    table_B = frozen_array(verify_s_B, np.float64)
-    lengths = np.empty(len(unique), dtype=np.int64)
-    for at, row in enumerate(unique):
-        scheduler = factory()
-        reads = scheduler.reads
-        confidence_RG = frozen_array(row.reshape(num_requests, gamma), np.float64)
-        view = BatchView(
-            step=0,
-            gamma=gamma,
-            request_id_R=frozen_array(range(num_requests), np.int64),
-            base_tokens=num_requests,
-            verify_s_B=table_B,
-            fixed_s=0.0,
-            confidence_RG=confidence_RG if "live" in reads else None,
-            survival_RG=survival(confidence_RG) if "live" in reads else None,
-            lagged_survival_RG=(
-                frozen_array(np.ones_like(confidence_RG), np.float64) if "lagged" in reads else None
-            ),
-        )
-        lengths[at] = ask(scheduler, view)[0]
-    return lengths[inverse_S.ravel()]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specsim.lossless.catalogue import CASES, Case, CaseResult, cases, theta_appendix_a
+from specsim.lossless.case import Case, CaseResult
+from specsim.lossless.catalogue import CASES, cases, theta_appendix_a
 from specsim.lossless.conformance import Report, check_scheduler
 from specsim.lossless.kinds import shipped
 from specsim.lossless.montecarlo import Sampled, sample_world

@@ -306,3 +306,27 @@ def test_the_planner_shows_only_what_is_declared():
     assert outcome.duration_s == pytest.approx(20 / 9)
     assert outcome.verify_len_R.tolist() == [2]
     assert outcome.num_accepted_R.tolist() == [1]
+
+
+def test_rules_that_rank_by_the_sampled_token_see_its_draft_mass():
+    seen = set()
+
+    @dataclass(frozen=True)
+    class Ranking:
+        reads = frozenset({"sampled"})
+        lag = 0
+        lossless = False
+
+        def plan(self, view):
+            seen.update(view.sampled_RG.ravel().tolist())
+            assert not view.sampled_RG.flags.writeable
+            with pytest.raises(SchedulerFault, match='add "live"'):
+                _ = view.survival_RG
+            best = np.argmax(view.sampled_RG[:, 0])
+            return (np.arange(view.num_requests) == best).astype(np.int64)
+
+    found = enumerate_world(leaks.tetris(), Ranking)
+    assert seen == {0.9, 0.1, 0.5}
+    assert found.first_token(1)[0] == law("77/100", "23/100")
+    with pytest.raises(SchedulerFault, match='add "sampled"'):
+        enumerate_world(leaks.tetris(), lambda: Returning(lambda v: v.sampled_RG))

@@ -8,7 +8,8 @@ import pytest
 from specsim.errors import InputError, SchedulerFault
 from specsim.lossless import leaks, liars, montecarlo
 from specsim.lossless.enumerate import enumerate_world
-from specsim.lossless.montecarlo import Models, Sampler, sample_models, sample_world
+from specsim.lossless.models import Models, sample_models
+from specsim.lossless.montecarlo import Sampler, sample_world
 from specsim.lossless.random_worlds import chooser, random_world
 from specsim.lossless.rejection import BLOCK_RULE
 from specsim.lossless.significance import g_test, sequential_test
