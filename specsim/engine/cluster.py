@@ -225,6 +225,10 @@ class Cluster:
                 request.to_prefill = self._context(request)
             request.queue = queue
             queue.appendleft(request)
+            for rank in self.alive:  # one that shares the queue may have room
+                if rank.queue is queue and rank.idle:
+                    rank.wake()
+                    break
 
     @staticmethod
     def _context(request: Request) -> int:

@@ -133,8 +133,13 @@ class Forward:
 
     def full_plan(self) -> IntArray:
         """Return the plan that verifies every draft of this step."""
-        plan_R = np.full(self._batch.count, self._gamma, dtype=np.int64)
-        return plan_R if self._gate is None else np.where(self._drafting_R, plan_R, 0)
+        return self.gated(np.full(self._batch.count, self._gamma, dtype=np.int64))
+
+    def gated(self, verify_len_R: IntArray) -> IntArray:
+        """Return that plan without the requests that nothing is drafted for."""
+        if self._gate is None or len(verify_len_R) == 0:
+            return verify_len_R
+        return np.where(self._drafting_R, verify_len_R, 0)
 
     def adopt(self, verify_len_R: IntArray) -> None:
         """Go by this plan: keep to the token budget, give prefill what is left, price the step."""

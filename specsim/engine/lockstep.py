@@ -94,7 +94,10 @@ class Group:
         return int(self._tiers_T[at]) if at < len(self._tiers_T) else tokens
 
     def _plan_group(self, busy: Sequence[Rank]) -> None:
-        """Share out one budget by the gain of the group; idle ranks never make a step longer."""
+        """Share out one budget by the gain of the group; idle ranks never make a step longer.
+
+        Of the policy's scheduler it takes the lag, and the gate if it has one.
+        """
         views = [rank.view() for rank in busy]
         scheduler = busy[0].scheduler
         if not {"live", "lagged"} <= scheduler.reads:
@@ -113,4 +116,4 @@ class Group:
             fixed_s_D=[rank.forward.fixed_s for rank in busy],
         )
         for rank, verify_len_R in zip(busy, plans, strict=True):
-            rank.forward.adopt(verify_len_R)
+            rank.forward.adopt(rank.forward.gated(verify_len_R))

@@ -117,6 +117,7 @@ class PrefillPool:
     def submit(self, request: Request, *, first: bool = False) -> None:
         """Queue `request`, in front if it is `first`, and wake an idle rank."""
         request.queue = self.queue
+        request.rank = -1  # it has left the rank that it may have decoded on
         if first:
             self.queue.appendleft(request)
         else:

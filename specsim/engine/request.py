@@ -43,7 +43,7 @@ class Request:
         session: what a session-affine router keeps together; -1 for nothing.
         priority: its class; 0 goes first.
         first_round_u: draw in [0, 1) for a degraded first round after a transfer.
-        rank: where it runs or ran last; -1 before.
+        rank: where it decodes or did last; -1 before, and on ranks of prefill alone.
         admitted_s: when a rank (of prefill or decode) first took it from a queue.
         first_token_s, finish_s, closed_s: first token, last token, and when it left the system
             for whatever reason.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from specsim.engine.faults import Patience
 from specsim.engine.forward import fit
 from specsim.engine.kv import KvSpec
 from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill
@@ -239,3 +240,34 @@ def test_prompts_of_a_feed_are_read_as_long_as_they_are() -> None:
 
     out = small_run(load=Feed(arrivals), prefill=MixedPrefill(64), stop=Stop())
     np.testing.assert_array_equal(out.requests["prefilled"], [123, 7])
+
+
+def test_who_times_out_in_prefill_after_a_preemption_is_let_go_there() -> None:
+    # It has a rank behind it, but no rank's batch holds it.
+    for total_s in (0.3, 0.4, 0.5, 0.6, 0.8):
+        out = small_run(
+            load=Batch(20),
+            stop=Stop(),
+            prefill=apart(cost=LinearCost(base_s=0.05), tokens_per_step=16),
+            kv=KvSpec(60, 4, "optimistic"),
+            output=FixedLengthConfig(kind="fixed", tokens=100),
+            capacity=8,
+            patience=Patience(total_s=total_s),
+        )
+        assert (out.requests["status"] > Status.RUNNING).all()
+        assert out.requests["emitted"].sum() == out.steps["emitted"].sum()
+
+
+def test_an_idle_rank_takes_what_another_put_back_into_a_shared_queue() -> None:
+    out = small_run(
+        load=Batch(2),
+        ranks=2,
+        router="central_queue",
+        capacity=2,
+        prefill=MixedPrefill(64),
+        kv=KvSpec(14, 4, "optimistic", watermark=0.0),
+        stop=Stop(),
+    )
+    # Rank 0 wakes first and takes both; one is too many for its memory.
+    assert out.requests["preemptions"].sum() == 1
+    assert set(out.requests["rank"]) == {0, 1}
