@@ -9,7 +9,7 @@ from specsim.schedulers.guarded import (
     DCutConfig,
     MinimumGainConfig,
     TierAwareConfig,
-    UniformLengthConfig,
+    UniformConfig,
 )
 from specsim.schedulers.lookahead import LookaheadConfig
 from specsim.schedulers.oracle import OptimalConfig, OracleConfig
@@ -37,7 +37,7 @@ CONFIGS = (
     SpecDecPlusConfig,
     TetrisConfig,
     DCutConfig,
-    UniformLengthConfig,
+    UniformConfig,
     MinimumGainConfig,
     TierAwareConfig,
     VllmConfig,

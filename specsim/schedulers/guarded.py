@@ -174,7 +174,7 @@ class UniformLength:
         return np.full(view.num_requests, self._length, dtype=np.int64)
 
 
-class UniformLengthConfig(Config):
+class UniformConfig(Config):
     """The best uniform length, with hysteresis: for engines that refuse ragged plans.
 
     Source: a vLLM fork's `dspark/scheduler.py` (5 percent hysteresis).

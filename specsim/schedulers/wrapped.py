@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from specsim.registry import Config
 from specsim.schedulers.base import (
@@ -23,28 +25,52 @@ from specsim.schedulers.base import (
 from specsim.schedulers.calibration import OnlineTemperatures, conditional, scaled
 from specsim.schedulers.engines import SglangConfig, TrtllmConfig, VllmConfig
 from specsim.schedulers.greedy import GreedyConfig
-from specsim.schedulers.guarded import MinimumGainConfig, TierAwareConfig, UniformLengthConfig
+from specsim.schedulers.guarded import MinimumGainConfig, TierAwareConfig, UniformConfig
 from specsim.schedulers.lookahead import LookaheadConfig
 from specsim.schedulers.static import FixedConfig
 from specsim.schedulers.threshold import ThresholdConfig
 from specsim.schedulers.topk import AsyncTopKConfig, GlobalConfig, StaleConfig
 
-Inner = Annotated[
-    FixedConfig
-    | ThresholdConfig
-    | GreedyConfig
-    | AsyncTopKConfig
-    | StaleConfig
-    | GlobalConfig
-    | MinimumGainConfig
-    | TierAwareConfig
-    | UniformLengthConfig
-    | VllmConfig
-    | SglangConfig
-    | TrtllmConfig
-    | LookaheadConfig,
-    Field(discriminator="kind", description="The scheduler inside."),
-]
+_INNER = (
+    FixedConfig,
+    ThresholdConfig,
+    GreedyConfig,
+    AsyncTopKConfig,
+    StaleConfig,
+    GlobalConfig,
+    MinimumGainConfig,
+    TierAwareConfig,
+    UniformConfig,
+    VllmConfig,
+    SglangConfig,
+    TrtllmConfig,
+    LookaheadConfig,
+)
+"""What can stand inside."""
+
+
+def _kind_of(value: Any) -> str | None:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
+
+
+if TYPE_CHECKING:
+
+    class _Inner(Config):
+        kind: str
+
+        def build(self) -> Scheduler: ...
+
+    Inner = _Inner
+else:
+    # Tagged like the scenario's own unions, so that a wrong kind is answered with the legal ones.
+    Inner = Annotated[
+        reduce(
+            or_,
+            [Annotated[c, Tag(c.model_fields["kind"].annotation.__args__[0])] for c in _INNER],
+        ),
+        Discriminator(_kind_of),
+    ]
 
 
 @dataclass(slots=True)
@@ -126,7 +152,7 @@ class CalibratedConfig(Config):
     """
 
     kind: Literal["calibrated"]
-    inner: Inner
+    inner: Inner = Field(description="The scheduler inside.")
     distort: float = Field(
         default=1.0, gt=0, le=16, description="Temperature that spoils the head; 1 leaves it."
     )
@@ -302,7 +328,7 @@ class GatedConfig(Config):
     """
 
     kind: Literal["gated"]
-    inner: Inner
+    inner: Inner = Field(description="The scheduler inside.")
     margin: float = Field(default=0.2, ge=0, lt=1, description="Half width of the hysteresis.")
     retry: int = Field(default=32, ge=1, description="Steps between tries of a closed request.")
     memory: float = Field(

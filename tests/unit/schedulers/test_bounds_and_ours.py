@@ -50,7 +50,7 @@ def test_the_oracle_wastes_nothing_and_beats_every_plan(c, rises, data) -> None:
     accepted = np.array([data.draw(st.integers(0, c.shape[1])) for _ in c])
     view = make_view(c, table=table, num_accepted_R=accepted)
     plan = checked_plan(Oracle(), view)
-    assert (plan <= accepted).all()
+    assert (plan <= accepted).all()  # on a table that never falls, nothing is verified in vain
 
     def got(lengths: np.ndarray) -> float:
         tokens = len(c) + np.minimum(lengths, accepted).sum()
@@ -58,6 +58,32 @@ def test_the_oracle_wastes_nothing_and_beats_every_plan(c, rises, data) -> None:
 
     other = np.array([data.draw(st.integers(0, c.shape[1])) for _ in c])
     assert got(plan) >= got(other) - 1e-12
+
+
+def test_the_oracle_pads_where_a_larger_forward_is_quicker() -> None:
+    table = np.array([0, 1, 1, 2, 2, 2, 1.5, 9, 9])
+    view = make_view(np.full((2, 3), 0.5), table=table, num_accepted_R=np.array([0, 3]))
+    plan = Oracle().plan(view)
+    assert plan.sum() == 4  # 5 / 1.5 beats 4 / 2 and 2 / 1; one of the four is padding
+    assert plan.tolist() == [1, 3]
+
+
+def test_the_oracle_weighs_tokens_at_the_rate_of_the_run() -> None:
+    """A lucky step must not turn down drafts that pay more than the run's rate."""
+    table = 1 + 0.4 * np.arange(12)
+    unlucky = make_view([[0.5] * 4], table=table, num_accepted_R=np.array([0]))
+    lucky = make_view([[0.5] * 4] * 2, table=table, num_accepted_R=np.array([4, 4]))
+    fresh, seasoned = Oracle(), Oracle()
+    for _ in range(100):
+        seasoned.plan(unlucky)  # a run at 1 / 1.4 tokens a second: a draft costs 0.29 tokens
+    assert seasoned.plan(lucky).sum() == 8
+    assert fresh.plan(lucky).sum() == 8
+    steep = 1 + 0.9 * np.arange(12)
+    alone = make_view([[0.5] * 4], table=steep, num_accepted_R=np.array([4]))
+    poor = Oracle()
+    for _ in range(100):
+        poor.plan(make_view([[0.5] * 4], table=steep, num_accepted_R=np.array([0])))
+    assert poor.plan(alone).sum() == 4
 
 
 @settings(max_examples=50, deadline=None)

@@ -15,7 +15,7 @@ from specsim.schedulers.guarded import (
     DCutConfig,
     MinimumGainConfig,
     TierAwareConfig,
-    UniformLengthConfig,
+    UniformConfig,
 )
 from specsim.schedulers.kernels import allocate_twin
 from specsim.schedulers.per_request import SpecDecPlusConfig, TetrisConfig
@@ -101,7 +101,7 @@ def test_tiers_are_the_best_of_the_shelf_ends(view) -> None:
 
 
 def test_a_uniform_length_has_hysteresis() -> None:
-    scheduler = UniformLengthConfig(kind="uniform", margin=0.05, lag=1).build()
+    scheduler = UniformConfig(kind="uniform", margin=0.05, lag=1).build()
     table = 1 + 0.3 * np.arange(12)
 
     def plan(confidence: float) -> int:
@@ -118,7 +118,7 @@ def test_a_uniform_length_has_hysteresis() -> None:
     assert theta(0.75)[3] < 1.05 * theta(0.75)[4]
     assert plan(0.75) == 4  # better elsewhere, but by less than the margin
     assert plan(0.3) == int(np.argmax(theta(0.3)))
-    eager = UniformLengthConfig(kind="uniform", margin=0.0, lag=1).build()
+    eager = UniformConfig(kind="uniform", margin=0.0, lag=1).build()
     assert int(eager.plan(make_view(np.full((1, 4), 0.75), table=table))[0]) == 3
 
 
