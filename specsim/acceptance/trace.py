@@ -9,13 +9,16 @@ anchor = i + accepted + 1.
 from __future__ import annotations
 
 import json
+import lzma
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
@@ -24,6 +27,7 @@ MAX_ANCHORS = 200_000_000
 MAX_GAMMA = 64
 _REQUIRED = ("confidence_NG", "num_accepted_N", "sequence_offset_S1", "sequence_domain_S")
 _OPTIONAL = ("accept_rate_NG", "draft_prob_NG")
+_ROUNDING = 1e-3  # sums over a vocabulary may come out a little above 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ class DenseTrace:
         problem = self._problem()
         if problem:
             raise InputError(f"trace: {problem}")
+        # Whatever integers the file holds: arithmetic on unsigned ones would wrap.
+        object.__setattr__(
+            self, "sequence_offset_S1", self.sequence_offset_S1.astype(np.int64, copy=False)
+        )
 
     @property
     def gamma(self) -> int:
@@ -120,7 +128,7 @@ class DenseTrace:
             or len(offset) < 2
             or offset[0] != 0
             or offset[-1] != c.shape[0]
-            or (np.diff(offset) < 0).any()
+            or (offset[1:] < offset[:-1]).any()
         ):
             return (
                 "sequence_offset_S1 must rise from 0 to the number of anchors "
@@ -133,21 +141,49 @@ class DenseTrace:
             )
         if self.sequence_domain_S.dtype != np.uint8:
             return f"sequence_domain_S has dtype {self.sequence_domain_S.dtype}; uint8 is needed"
-        if self.sequence_domain_S.max() >= len(self.domain_names):
+        if self.sequence_domain_S.max(initial=0) >= len(self.domain_names):
             return (
                 f"sequence_domain_S names domain {self.sequence_domain_S.max()}, but there are "
                 f"only {len(self.domain_names)} domain names"
             )
-        for name, array in (
-            ("accept_rate_NG", self.accept_rate_NG),
-            ("draft_prob_NG", self.draft_prob_NG),
+        for name, array, gaps in (
+            ("accept_rate_NG", self.accept_rate_NG, True),
+            ("draft_prob_NG", self.draft_prob_NG, False),
         ):
-            if array is not None and array.shape != c.shape:
-                return f"{name} has shape {array.shape}; confidence_NG has {c.shape}"
+            if array is None:
+                continue
+            if array.shape != c.shape or not np.issubdtype(array.dtype, np.floating):
+                return (
+                    f"{name} has shape {array.shape} and dtype {array.dtype}; floats of "
+                    f"confidence_NG's shape {c.shape} are needed"
+                )
+            bad = ~((array >= 0) & (array <= 1 + _ROUNDING)) & ~(gaps & np.isnan(array))
+            if bad.any():
+                row, k = np.argwhere(bad)[0]
+                return (
+                    f"{name}[{row}, {k}] is {array[row, k]}; a probability in [0, 1] is needed "
+                    f"({int(bad.sum())} such values)"
+                )
         return ""
 
 
 _LFS = b"version https://git-lfs"
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    RuntimeError,  # encrypted
+    NotImplementedError,  # packed in a way that Python does not know
+)
+"""All that numpy, zipfile and the decompressors raise on damaged bytes."""
 
 
 def load_trace(path: Path) -> DenseTrace:
@@ -161,7 +197,7 @@ def load_trace(path: Path) -> DenseTrace:
             head = file.read(len(_LFS))
         if head == _LFS:
             raise InputError(f"{path}: a Git LFS pointer, not the data; run `git lfs pull`")
-        with np.load(path, allow_pickle=False) as archive:
+        with NpzFile(path, allow_pickle=False) as archive:
             missing = [name for name in _REQUIRED if name not in archive.files]
             if missing:
                 raise InputError(
@@ -170,24 +206,39 @@ def load_trace(path: Path) -> DenseTrace:
                 )
             arrays = {name: archive[name] for name in _REQUIRED}
             arrays |= {name: archive[name] for name in _OPTIONAL if name in archive.files}
-            metadata = json.loads(str(archive["metadata"])) if "metadata" in archive.files else {}
+            metadata = _metadata(archive["metadata"]) if "metadata" in archive.files else {}
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such trace file") from error
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        raise InputError(f"{path}: cannot be read as an npz trace: {error}") from error
+    except _UNREADABLE as error:
+        raise InputError(
+            f"{path}: cannot be read as an npz trace: {error or type(error).__name__}; it is "
+            "damaged or something else: fetch or make it again"
+        ) from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{path}: not a specsim trace: {name} is no array")
     if not isinstance(metadata, dict):
         raise InputError(f"{path}: metadata is not a JSON object")
     names = metadata.get("domain_names")
     if names is None:
-        names = [f"domain_{i}" for i in range(int(arrays["sequence_domain_S"].max()) + 1)]
+        domain_S = arrays["sequence_domain_S"]
+        count = 1 + int(domain_S.max(initial=0)) if domain_S.dtype == np.uint8 else 1
+        names = [f"domain_{i}" for i in range(count)]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: metadata.domain_names is not a list of names")
     try:
         return DenseTrace(**arrays, domain_names=tuple(names), metadata=metadata)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def _metadata(array: NDArray[Any]) -> Any:
+    def refuse(text: str) -> None:
+        raise ValueError(f"metadata holds {text}, which is no JSON")
+
+    return json.loads(str(array), parse_constant=refuse)
 
 
 def save_trace(trace: DenseTrace, path: Path) -> None:
