@@ -13,6 +13,7 @@ or `specsim lossless my_module:MyScheduler` on the command line.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -372,4 +373,12 @@ def parametrize_with_checks(factories: Sequence[SchedulerFactory]) -> pytest.Mar
 
 def _name(factory: SchedulerFactory) -> str:
     name = getattr(factory, "__name__", "")
-    return name if name and name != "<lambda>" else repr(factory())
+    if name and name != "<lambda>":
+        return name
+    made = factory()
+    if not dataclasses.is_dataclass(made):
+        return type(made).__name__
+    # Not repr: the order of a frozenset changes from process to process.
+    told = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
+    said = ", ".join(f"{k}={v!r}" for k, v in told.items() if k not in ("reads", "lossless"))
+    return f"{type(made).__name__}({said})"

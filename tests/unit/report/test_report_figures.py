@@ -5,7 +5,6 @@ from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
-from made_up_summaries import frontier_summary
 
 from specsim.report.figures import (
     Picture,
@@ -14,6 +13,7 @@ from specsim.report.figures import (
     frontier_files,
 )
 from specsim.report.pareto import frontier
+from tests.unit.report.made_up_summaries import frontier_summary
 
 
 def test_the_same_summary_gives_the_same_bytes() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_summaries import frontier_summary, point_summary
 from rich.console import Console
 
 from specsim.report.terminal import print_answer, verdict
+from tests.unit.report.made_up_summaries import frontier_summary, point_summary
 
 
 def printed(summary: dict[str, Any], width: int = 120) -> str:
