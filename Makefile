@@ -1,6 +1,7 @@
 # make run       virtual environment, core install, the main job
 # make test      everything installed, the test suite (at most 10 minutes after installing)
 # make test-all  the long tests too
+# make paper     the DSpark paper's figures beside the simulator's, reports/dspark_paper
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS ?= -q --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: run test test-all lint types schema clean
+.PHONY: run test test-all lint types paper schema clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +38,9 @@ lint: $(VENV)/dev.done
 
 types: $(VENV)/dev.done
 	$(BIN)/mypy specsim
+
+paper: $(VENV)/core.done
+	$(BIN)/python scripts/report_paper.py --jobs $(JOBS)
 
 schema: $(VENV)/core.done
 	$(BIN)/specsim schema > scenarios/scenario.schema.json

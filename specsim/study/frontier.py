@@ -15,6 +15,7 @@ from specsim.report.overlays import measured_lines, published_for
 from specsim.report.pareto import Frontier, comparison, frontier
 from specsim.scenario.load import load_scenario
 from specsim.scenario.locate import find_scenario
+from specsim.scenario.schema import FrontierQuestion
 from specsim.study.run import run_scenario
 from specsim.study.store import read_summary, to_json
 
@@ -72,7 +73,10 @@ def draw(
         directory = Path(target)
         summaries = [read_summary(directory)]
     else:
-        seed = load_scenario(find_scenario(target), overrides=overrides).scenario.seed
+        scenario = load_scenario(find_scenario(target), overrides=overrides).scenario
+        if not isinstance(scenario.question, FrontierQuestion):
+            raise InputError(f"{target} asks no frontier question: its kind is point")
+        seed = scenario.seed
         results = [
             run_scenario(
                 target,

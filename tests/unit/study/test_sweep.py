@@ -254,7 +254,7 @@ def signal_to(pid: int) -> None:
 
 @pytest.mark.slow
 def test_five_hundred_points_killed_half_way(tmp_path: Path) -> None:
-    study = write_study(tmp_path, replications=63, requests=20)
+    study = write_study(tmp_path, replications=32, requests=20)
     first = sweep(study, tmp_path / "whole", jobs=2)
     assert len(first.table) >= 500
     process = specsim("sweep", study, "--out", tmp_path / "cut", "--jobs", "2", "--quiet")
