@@ -179,12 +179,14 @@ class HostFit:
     Attributes:
         base_s: seconds a step.
         per_request_s: seconds more for each request.
-        errors: relative error of the step time of each point, with sign.
+        errors: relative error of the step time of each point under that line, with sign.
+        left_s: what the table leaves of each point's step, at least 0: the curve itself.
     """
 
     base_s: float
     per_request_s: float
     errors: tuple[float, ...]
+    left_s: tuple[float, ...]
 
 
 def fit_host(
@@ -226,7 +228,12 @@ def fit_host(
     aims_P = (step_P - verify_P) / step_P
     found = lsq_linear(terms_P2 / step_P[:, None], aims_P, bounds=(0.0, np.inf)).x
     fitted_P = verify_P + terms_P2 @ found
-    return HostFit(float(found[0]), float(found[1]), tuple((fitted_P / step_P - 1).tolist()))
+    return HostFit(
+        base_s=float(found[0]),
+        per_request_s=float(found[1]),
+        errors=tuple((fitted_P / step_P - 1).tolist()),
+        left_s=tuple(np.maximum(0.0, step_P - verify_P).tolist()),
+    )
 
 
 def _terms(points: Sequence[Telemetry]) -> FloatArray:

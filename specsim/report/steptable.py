@@ -383,16 +383,24 @@ def linear_text(fit: LinearFit) -> str:
 
 
 def host_text(fit: HostFit, points: Sequence[Telemetry], source: str) -> str:
-    """Return fitted host time as a scenario's lines, and how well it does at each load."""
+    """Return fitted host time as lines of a scenario: the curve, and the line through it."""
+    order = sorted(range(len(points)), key=lambda index: points[index].concurrency)
+    loads = ", ".join(f"{points[index].concurrency:g}" for index in order)
+    left = ", ".join(f"{fit.left_s[index] * 1e3:.4g}" for index in order)
+    worst = max(abs(error) for error in fit.errors)
     lines = [
         "host:",
-        f"  base_ms: {fit.base_s * 1e3:.4g}",
-        f"  per_request_us: {fit.per_request_s * 1e6:.4g}",
+        "  base_ms: 0",
+        f"  at_requests: [{loads}]",
+        f"  ms: [{left}]",
         "  label: fitted",
         f"  source: no-speculation arm of {source}",
+        f"# or as a line, which puts steps off by up to {worst:.0%}:",
+        f"#   base_ms: {fit.base_s * 1e3:.4g}",
+        f"#   per_request_us: {fit.per_request_s * 1e6:.4g}",
     ]
     lines += [
-        f"# concurrency {point.concurrency:g}: step time off by {error:+.1%}"
-        for point, error in zip(points, fit.errors, strict=True)
+        f"# concurrency {points[index].concurrency:g}: the line is off by {fit.errors[index]:+.1%}"
+        for index in order
     ]
     return "\n".join(lines) + "\n"

@@ -147,7 +147,9 @@ def test_host_time_of_a_no_speculation_arm(
     assert main([*fit, "--kind", "telemetry"]) == 0
     said = capsys.readouterr().out
     assert "label: fitted" in said
-    assert "concurrency 256: step time off by" in said
+    assert "at_requests: [1, 16, 64, 256]" in said
+    assert "ms: [0.74, 3.69, 8.28, 16.3]" in said
+    assert "concurrency 256: the line is off by" in said
     assert main(fit) == 2
     assert "this needs telemetry, frontier or silicon" in capsys.readouterr().err
     raw.write_text("concurrency,tpot_ms,acceptance_length,tokens_per_request\n1,3,2,4\n16,5,2,4\n")

@@ -93,6 +93,7 @@ def test_host_time_is_what_the_table_leaves() -> None:
     assert found.base_s == pytest.approx(1.5e-3, rel=1e-6)
     assert found.per_request_s == pytest.approx(40e-6, rel=1e-6)
     assert max(abs(error) for error in found.errors) < 1e-9
+    assert found.left_s == pytest.approx([1.5e-3 + 40e-6 * c for c in (1, 16, 64, 128, 256)])
     plain = fit_host(table, arm, read="linear")
     mixed = fit_host(table, arm, read="linear", prefill_tokens_per_step=[0, 4, 16, 32, 64])
     assert mixed.base_s + 256 * mixed.per_request_s < plain.base_s + 256 * plain.per_request_s
