@@ -22,6 +22,7 @@ from specsim.scenario.schema import (
 )
 from specsim.scenario.source import Keys, show
 from specsim.schedulers import UserConfig
+from specsim.schedulers.feedback import AdaptiveStepsConfig
 from specsim.schedulers.static import FixedConfig, NoneConfig
 from specsim.workload.arrivals import RECORDED, BatchConfig, ClosedLoopConfig
 
@@ -168,6 +169,13 @@ def _engine(
 
 def _engine_policy(name: str, policy: PolicyConfig, cluster: ClusterConfig) -> Iterator[Breach]:
     prefill, budget = cluster.prefill, policy.lockstep_budget
+    if isinstance(policy.scheduler, AdaptiveStepsConfig) and cluster.lockstep is not None:
+        yield Breach(
+            ("policies", name, "scheduler", "kind"),
+            'is "adaptive_steps", which no engine runs under attention data parallelism: each rank '
+            "would settle on lengths of its own",
+            "use another scheduler, or leave cluster.lockstep out",
+        )
     step = 1 + policy.gamma
     if isinstance(prefill, MixedPrefillConfig) and prefill.tokens_per_step < step:
         yield Breach(

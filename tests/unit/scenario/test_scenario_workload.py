@@ -170,3 +170,19 @@ def test_a_missing_trace_is_named(tmp_path: Path) -> None:
     loaded = load(tmp_path, "{kind: replay, format: mooncake, file: no.jsonl}", "")
     with pytest.raises(ValueError, match=r'no workload trace "no\.jsonl"'):
         given(loaded)
+
+
+def test_adaptive_steps_are_refused_in_lockstep(tmp_path: Path) -> None:
+    """SGLang refuses them under attention data parallelism: tiers would not be synchronised."""
+    path = tmp_path / "w.yaml"
+    text = HEAD.format(
+        arrivals="{kind: poisson, rate_per_s: 1}",
+        lengths=FIXED,
+        stop="{kind: requests, num_requests: 3}",
+        users="",
+    ).replace("{kind: fixed, k: 2}", "{kind: adaptive_steps}")
+    path.write_text(text)
+    assert load_scenario(path).scenario.cluster.lockstep is None
+    path.write_text(text.replace("ranks: 2,", "ranks: 2, lockstep: {},"))
+    with pytest.raises(ScenarioError, match="attention data parallelism"):
+        load_scenario(path)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduler_views import make_view, outcome
 
 from specsim.schedulers.base import UndeclaredReadError, checked_plan
 from specsim.schedulers.calibration import OnlineTemperatures, conditional, scaled
@@ -28,6 +27,7 @@ from specsim.schedulers.oracle import Optimal, Oracle
 from specsim.schedulers.static import FixedLength
 from specsim.schedulers.topk import GlobalSearch
 from specsim.schedulers.wrapped import CalibratedConfig, GatedConfig
+from tests.scheduler_views import make_view, outcome
 
 GRID = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 0.97, 1.0])
 RISES = st.lists(st.sampled_from([0.0, 0.0, 0.05, 0.4]), min_size=40, max_size=40)

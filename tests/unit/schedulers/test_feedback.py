@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from scheduler_views import make_view, outcome
 
 from specsim.schedulers.bandit import BanditConfig
 from specsim.schedulers.feedback import AdaptiveStepsConfig, GoodputConfig, mean_committed
 from specsim.schedulers.tables import BatchTableConfig
+from tests.scheduler_views import make_view, outcome
 
 
 def lengths(scheduler, count, gamma=7, **more):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from scheduler_views import make_view
 
+from specsim.cost.table import load_table
 from specsim.schedulers.base import checked_plan
 from specsim.schedulers.engines import EnginePlanner, SglangConfig, TrtllmConfig, VllmConfig
 from specsim.schedulers.guarded import (
@@ -21,6 +23,7 @@ from specsim.schedulers.kernels import allocate_twin
 from specsim.schedulers.per_request import SpecDecPlusConfig, TetrisConfig
 from specsim.schedulers.promise import reread, theta_by_budget, theta_by_length
 from specsim.schedulers.topk import AsyncTopK
+from tests.scheduler_views import make_view
 
 
 @st.composite
@@ -222,6 +225,26 @@ def test_trtllm_keeps_to_captured_lengths_and_the_larger_of_equals() -> None:
     equal = make_view([[1.0, 0.0, 0.0]], table=[0, 1, 1, 1, 9, 9])
     planner = EnginePlanner(lag=1, gain=0.04, larger=True)
     assert planner.plan(equal).tolist() == [1]  # the largest budget; survival 0 is not verified
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        VllmConfig(kind="vllm"),
+        SglangConfig(kind="sglang"),
+        TrtllmConfig(kind="trtllm"),
+        TierAwareConfig(kind="tiers"),
+        MinimumGainConfig(kind="min_gain"),
+    ],
+    ids=lambda config: config.kind,
+)
+def test_nobody_steps_over_the_eager_cliff(config) -> None:
+    """V4-Flash on B300: past 1,024 tokens a step takes five times as long."""
+    path = Path(__file__).parents[3] / "profiles" / "steps" / "vllm" / "v4_flash_tp4_b300.json"
+    table = load_table(path).dense("ceil", 1700)
+    view = make_view(np.full((200, 7), 0.97), table=table, fixed_s=2e-3)
+    plan = checked_plan(config.build(), view)
+    assert 600 < plan.sum() <= 1024 - 200
 
 
 # One draft after the other
