@@ -197,7 +197,7 @@ def load_trace(path: Path) -> DenseTrace:
             head = file.read(len(_LFS))
         if head == _LFS:
             raise InputError(f"{path}: a Git LFS pointer, not the data; run `git lfs pull`")
-        with NpzFile(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
             missing = [name for name in _REQUIRED if name not in archive.files]
             if missing:
                 raise InputError(

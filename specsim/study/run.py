@@ -21,7 +21,7 @@ from specsim.scenario.schema import FrontierQuestion, PointQuestion, Scenario
 from specsim.study.answer import summary_of
 from specsim.study.executor import make_executor, run_tasks
 from specsim.study.shares import time_shares
-from specsim.study.store import write_run
+from specsim.study.store import is_complete, require_writable, write_run
 from specsim.workload.arrivals import BatchConfig
 
 Progress = Callable[[int, int, str], None]
@@ -118,15 +118,18 @@ def run_scenario(
 
     Raises:
         SpecsimError: the scenario is wrong, or the place cannot be written.
-        KeyboardInterrupt: interrupted; what was finished is stored as an incomplete run.
+        KeyboardInterrupt: interrupted; what was finished is stored as an incomplete run, unless a
+            complete one of the same scenario is there already.
     """
     started = time.perf_counter()
+    require_writable(out)
     loaded = load_scenario(find_scenario(scenario_path_or_name), overrides=overrides)
     scenario = loaded.scenario
     arms = build_arms(loaded)
     profiles = list(dict.fromkeys(path for arm in arms.values() for path in arm.profiles))
     digest = scenario_hash(scenario, profiles)
     folder = loaded.path.parent.resolve()
+    directory = out / digest[:12]
     tasks = [
         PointTask(scenario, folder, policy, concurrency)
         for policy in scenario.policies
@@ -153,7 +156,6 @@ def run_scenario(
             "wall_s": round(time.perf_counter() - started, 3),
             "jobs": jobs,
         }
-        directory = out / digest[:12]
         write_run(
             directory,
             manifest=manifest,
@@ -176,7 +178,8 @@ def run_scenario(
                 progress(n, len(tasks), f"{result.policy} at {result.concurrency or 'its load'}")
     except KeyboardInterrupt:
         executor.shutdown(wait=False, cancel_futures=True)
-        store("incomplete")
+        if not is_complete(directory):
+            store("incomplete")
         raise
     finally:
         executor.shutdown(wait=False, cancel_futures=True)

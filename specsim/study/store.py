@@ -1,14 +1,18 @@
 """Run directories: `runs/<hash>/{manifest.json, summary.json, requests.parquet, steps.parquet}`.
 
 A directory appears whole or not at all: everything is written beside it and then renamed. What was
-interrupted is stored the same way, with `status: incomplete` in its manifest.
+interrupted is stored the same way, with `status: incomplete` in its manifest. Several processes may
+write the same directory at once: the last one's stays. What a killed process had not yet renamed
+stays hidden (`.<hash>.*`), and goes with the next run of that directory on the same machine.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,9 +68,9 @@ def write_run(
     Raises:
         InputError: the place cannot be written.
     """
-    partial = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
+    partial = _beside(directory, "partial")
     try:
-        partial.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(parents=True)
         (partial / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
         (partial / "summary.json").write_text(to_json(summary), encoding="utf-8")
         pq.write_table(_table(requests), partial / "requests.parquet", compression="zstd")
@@ -85,13 +89,66 @@ def write_run(
         raise
 
 
+def require_writable(folder: Path) -> None:
+    """Make the folder of run directories, before there is anything to lose.
+
+    Raises:
+        InputError: it cannot be made, or nothing can be written in it.
+    """
+    probe = _beside(folder / "probe", "partial")
+    try:
+        probe.mkdir(parents=True)
+        probe.rmdir()
+    except OSError as error:
+        raise InputError(
+            f"{folder}: runs cannot be written there: {error.strerror or error}; choose another "
+            "place with --out"
+        ) from error
+
+
+def _beside(directory: Path, what: str) -> Path:
+    """Name a hidden folder beside `directory` that nobody else uses, and that tells its owner."""
+    owner = f"{os.uname().nodename}.{os.getpid()}"
+    return directory.with_name(f".{directory.name}.{owner}.{uuid.uuid4().hex[:8]}.{what}")
+
+
 def _swap(partial: Path, directory: Path) -> None:
-    """Put `partial` in the place of `directory`; a reader sees the old one or the new one."""
-    old = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    if directory.exists():
-        directory.rename(old)
-    partial.rename(directory)
-    shutil.rmtree(old, ignore_errors=True)
+    """Put `partial` in the place of `directory`, whoever else does so at the same time.
+
+    A reader sees the old one or the new one, or for an instant none; never a part of one.
+    """
+    while True:
+        try:
+            partial.rename(directory)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        old = _beside(directory, "old")
+        try:
+            directory.rename(old)
+        except FileNotFoundError:
+            continue  # another process has just moved it away
+        shutil.rmtree(old, ignore_errors=True)
+    _sweep_up(directory)
+
+
+def _sweep_up(directory: Path) -> None:
+    """Remove what killed processes of this machine left beside `directory`."""
+    for path in directory.parent.glob(f".{directory.name}.{os.uname().nodename}.*.*.*"):
+        pid = path.name.split(".")[-3]
+        if pid.isdecimal() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
@@ -112,11 +169,21 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return _read_json(directory / "manifest.json")
 
 
+def is_complete(directory: Path) -> bool:
+    """Say whether a whole run is stored in `directory`."""
+    try:
+        return read_manifest(directory).get("status") == "complete"
+    except InputError:
+        return False
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path.parent}: holds no run ({path.name} is missing)") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: cannot be read: it holds no JSON object")
     return found

@@ -6,7 +6,7 @@ import pytest
 
 from specsim.acceptance.trace import save_trace
 from specsim.cost.table import Provenance, StepTable, curve, save_table
-from specsim.errors import ScenarioError
+from specsim.errors import InputError, ScenarioError
 from specsim.study.run import run_scenario
 from specsim.study.store import read_manifest, read_summary
 from tests.engine_world import random_trace
@@ -124,3 +124,26 @@ def test_unsafe_schedulers_run_only_when_asked_and_are_marked(scenario, tmp_path
     summary = run_scenario(str(scenario), out=tmp_path).summary
     assert "unsafe" in summary["policies"]["topk"]["labels"]
     assert any("unsafe" in warning for warning in summary["warnings"])
+
+
+def test_an_interrupt_leaves_a_complete_run_alone(scenario, tmp_path) -> None:
+    before = run_scenario(str(scenario), out=tmp_path).summary
+
+    def interrupt(done: int, total: int, what: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_scenario(str(scenario), out=tmp_path, progress=interrupt)
+    (directory,) = (p for p in tmp_path.iterdir() if (p / "manifest.json").exists())
+    assert read_manifest(directory)["status"] == "complete"
+    assert read_summary(directory) == before
+
+
+def test_a_place_that_cannot_be_written_is_found_before_running(scenario, tmp_path) -> None:
+    told: list[str] = []
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(InputError, match="choose another place with --out"):
+        run_scenario(
+            str(scenario), out=tmp_path / "runs", progress=lambda done, of, what: told.append(what)
+        )
+    assert told == []

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
+import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from specsim.errors import InputError
-from specsim.study.store import read_manifest, read_summary, write_run
+from specsim.study.store import (
+    is_complete,
+    read_manifest,
+    read_summary,
+    require_writable,
+    write_run,
+)
 
 COLUMNS = {"end_s": np.array([1.0, 2.0]), "rank": np.array([0, 0])}
 
@@ -70,3 +80,54 @@ def test_equal_content_gives_equal_bytes(tmp_path) -> None:
     for name in ("summary.json", "requests.parquet", "steps.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert json.loads((tmp_path / "one" / "summary.json").read_text()) == {"x": 1.5}
+
+
+def _write_often(folder: str, times: int) -> None:
+    for i in range(times):
+        _write(Path(folder) / "abc", summary={"x": i})
+
+
+def test_processes_that_write_the_same_run_at_once_all_succeed(tmp_path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write_often, args=(str(tmp_path), 25)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        with contextlib.suppress(InputError):  # between two renames there is none
+            assert read_summary(tmp_path / "abc")["x"] in range(25)
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert read_summary(tmp_path / "abc") == {"x": 24}
+    assert [p.name for p in tmp_path.iterdir()] == ["abc"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run(tmp_path) -> None:
+    gone = multiprocessing.get_context("fork").Process(target=int)
+    gone.start()
+    gone.join()
+    host = os.uname().nodename
+    dead = tmp_path / f".abc.{host}.{gone.pid}.12345678.partial"
+    alive = tmp_path / f".abc.{host}.{os.getpid()}.12345678.partial"
+    elsewhere = tmp_path / f".abc.{host}-2.{gone.pid}.12345678.old"
+    for folder in (dead, alive, elsewhere):
+        folder.mkdir()
+    _write(tmp_path / "abc")
+    assert sorted(tmp_path.iterdir()) == sorted([alive, elsewhere, tmp_path / "abc"])
+
+
+def test_a_folder_for_runs_is_tried_before_running(tmp_path) -> None:
+    require_writable(tmp_path / "new" / "runs")
+    assert list((tmp_path / "new" / "runs").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "file", tmp_path / "file" / "runs", tmp_path / ("x" * 300)):
+        with pytest.raises(InputError, match="choose another place with --out"):
+            require_writable(wrong)
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", "", "[" * 100_000])
+def test_a_damaged_manifest_is_no_complete_run(tmp_path, text) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    assert not is_complete(tmp_path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_manifest(tmp_path)
