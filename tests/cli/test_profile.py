@@ -148,7 +148,7 @@ def test_host_time_of_a_no_speculation_arm(
     said = capsys.readouterr().out
     assert "label: fitted" in said
     assert "at_requests: [1, 16, 64, 256]" in said
-    assert "ms: [0.74, 3.69, 8.28, 16.3]" in said
+    assert "ms: [0.74, 3.69, 8.28, 16.51]" in said
     assert "concurrency 256: the line is off by" in said
     assert main(fit) == 2
     assert "this needs telemetry, frontier or silicon" in capsys.readouterr().err
