@@ -263,7 +263,7 @@ def test_peeks_in_a_table_of_plans():
     later = find(lambda x: (1, 1 + (x[1][1] == 0)))
     assert (later.kind, later.request_id, later.position) == ("own", 2, 2)
     joint = find(lambda x: (int(x[1][0] == 0), int(x[0][0] == 0)))
-    assert joint.kind == "joint"
+    assert (joint.kind, joint.position) == ("joint", 1)
     assert joint.lengths[0] != joint.lengths[1]
 
 

@@ -127,6 +127,8 @@ def test_power_and_samples_needed_fit_together():
     assert samples_needed(size, 2, alpha=1e-3) > needed
     assert effect(np.array([1.0, 0.0]), np.array([0.5, 0.5])) == math.inf
     assert power(1, math.inf, 1, alpha=1e-9) == 1.0
+    assert power(10, 1e-9, 2, alpha=1e-3) == pytest.approx(1e-3, rel=1e-3)
+    assert power(10, 0.0, 2, alpha=1e-3) == pytest.approx(1e-3, rel=1e-3)
     assert least_effect(0.1) == pytest.approx(0.04)
     # No alternative at that distance is harder to see.
     rng = np.random.default_rng(2)
