@@ -59,6 +59,12 @@ class ScenarioError(SpecsimError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return the type and the message of an error that is not ours, shortened to one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `did you mean "x"?` for the closest of `names`, or an empty string."""
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)

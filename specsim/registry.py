@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from specsim.errors import InputError, nearest
+from specsim.errors import InputError, in_one_line, nearest
 
 
 class Config(BaseModel):
@@ -40,6 +40,10 @@ def load_user_class(kind: str) -> type[Any]:
         raise InputError(
             f'cannot import module "{module_name}" of "{kind}": {error}; run from the folder that '
             "holds it, or add that folder to PYTHONPATH"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            f'module "{module_name}" of "{kind}" fails when it is imported: {in_one_line(error)}'
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):

@@ -14,14 +14,15 @@ the two outputs.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.errors import SchedulerFault, SpecsimError
+from specsim.errors import SchedulerFault, SpecsimError, in_one_line
 
 Reads = Literal["live", "lagged", "history", "sampled", "oracle"]
 """Parts of a view. The last two are never lossless ground: `sampled` is q(x[r, k]) itself, which
@@ -263,16 +264,8 @@ def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
         SchedulerFault: it raised, or returned something else than an int64 array `[R]` with values
             in 0..gamma.
     """
-    try:
+    with _blamed(scheduler, "plan", view.step):
         verify_len_R = scheduler.plan(view)
-    except SpecsimError:
-        raise
-    except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise SchedulerFault(
-            f"step {view.step}: {type(scheduler).__name__}.plan raised "
-            f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        ) from error
     if (
         not isinstance(verify_len_R, np.ndarray)
         or verify_len_R.shape != (view.num_requests,)
@@ -294,6 +287,31 @@ def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
             f"{int(verify_len_R[row])} is outside 0..{view.gamma}"
         )
     return verify_len_R
+
+
+def checked_observe(learner: Learner, outcome: StepOutcome) -> None:
+    """Tell a scheduler what its step showed.
+
+    Raises:
+        SchedulerFault: it raised.
+    """
+    with _blamed(learner, "observe", outcome.step):
+        learner.observe(outcome)
+
+
+@contextmanager
+def _blamed(scheduler: object, method: str, step: int) -> Iterator[None]:
+    """Turn whatever a scheduler raises into a fault that names the step and the line."""
+    try:
+        yield
+    except SpecsimError:
+        raise
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise SchedulerFault(
+            f"step {step}: {type(scheduler).__name__}.{method} raised "
+            f"{in_one_line(error)} ({frame.filename}:{frame.lineno})"
+        ) from error
 
 
 class LaggedSurvival:

@@ -6,9 +6,11 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from specsim.errors import InputError
+from specsim.errors import InputError, in_one_line
 from specsim.registry import Config, is_user_kind, load_user_class
 from specsim.schedulers.base import Scheduler
+
+MAX_LAG = 64
 
 
 class UserConfig(Config):
@@ -33,20 +35,35 @@ class UserConfig(Config):
         made = load_user_class(self.kind)
         try:
             scheduler = made(**self.params)
+            needed = ("plan", "reads", "lag", "lossless")
+            missing = [name for name in needed if not hasattr(scheduler, name)]
+            read = list(getattr(scheduler, "reads", ()))
         except TypeError as error:
             raise InputError(f'"{self.kind}" cannot be made with params: {error}') from error
-        needed = ("plan", "reads", "lag", "lossless")
-        missing = [name for name in needed if not hasattr(scheduler, name)]
+        except (Exception, SystemExit) as error:
+            raise InputError(
+                f'"{self.kind}" fails when it is made: {in_one_line(error)}'
+            ) from error
+        if not missing and not callable(scheduler.plan):
+            missing = ["a callable plan"]
         if missing:
             raise InputError(
                 f'"{self.kind}" is no scheduler: it lacks {", ".join(missing)}; see '
                 "specsim.schedulers.base.Scheduler"
             )
-        unknown = set(scheduler.reads) - {"live", "lagged", "history"}
-        if unknown or ("lagged" in scheduler.reads) != (scheduler.lag > 0):
+        lag, lossless = scheduler.lag, scheduler.lossless
+        if (
+            not all(part in ("live", "lagged", "history") for part in read)
+            or type(lag) is not int
+            or not 0 <= lag <= MAX_LAG
+            or ("lagged" in read) != (lag > 0)
+        ):
             raise InputError(
-                f'"{self.kind}" reads {sorted(scheduler.reads)} with lag {scheduler.lag}: legal '
-                'are live, lagged, history, and a lag of at least 1 exactly if it reads "lagged"'
+                f'"{self.kind}" reads {sorted(map(str, read))} with lag {lag!r}: legal are live, '
+                f'lagged, history, and a lag of 1 to {MAX_LAG} exactly if it reads "lagged", '
+                "else of 0"
             )
+        if not isinstance(lossless, bool):
+            raise InputError(f'"{self.kind}" says lossless is {lossless!r}: legal are True, False')
         checked: Scheduler = scheduler
         return checked
