@@ -14,7 +14,8 @@ from specsim.errors import InputError
 from specsim.schedulers.base import BatchView, History, Scheduler
 
 IntArray = NDArray[np.int64]
-_CONTEXT, _LEFT = int(Slot.CONTEXT), int(Slot.LEFT)
+_ID, _CONTEXT, _LEFT = int(Slot.ID), int(Slot.CONTEXT), int(Slot.LEFT)
+_EMITTED = int(Total.EMITTED)
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
@@ -130,7 +131,7 @@ class Batch:
         return BatchView(
             step=step,
             gamma=blocks.gamma,
-            request_id_R=_read_only(self.slots[Slot.ID, :count]),
+            request_id_R=_read_only(self.slots[_ID, :count]),
             base_tokens=count + prefill_tokens,
             verify_s_B=verify_s_B,
             fixed_s=fixed_s,
@@ -160,7 +161,7 @@ class Batch:
         return BatchView(
             step=step,
             gamma=self._blocks.gamma,
-            request_id_R=_read_only(self.slots[Slot.ID, :count]),
+            request_id_R=_read_only(self.slots[_ID, :count]),
             base_tokens=count,
             verify_s_B=verify_s_B,
             fixed_s=fixed_s,
@@ -176,8 +177,8 @@ class Batch:
         if "lagged" in self._reads:
             self._lagged_LRG[step % self._lag, : self.count] = self._survival_RG[: self.count]
 
-    def commit(self, verify_len_R: IntArray) -> tuple[int, int, int, int]:
-        """Accept and emit; return drafts accepted, tokens emitted, requests finished, ceiling."""
+    def commit(self, verify_len_R: IntArray) -> list[int]:
+        """Accept and emit; return what it adds up to, by `Total`."""
         blocks = self._blocks
         commit(
             self.slots,
@@ -191,9 +192,9 @@ class Batch:
             self._totals,
         )
         self._degraded = False
-        accepted, emitted, finished, ceiling = self._totals.tolist()
-        self.kv_tokens += emitted
-        return accepted, emitted, finished, ceiling
+        totals: list[int] = self._totals.tolist()
+        self.kv_tokens += totals[_EMITTED]
+        return totals
 
     def drop(self, leaving: IntArray) -> list[tuple[Request, IntArray]]:
         """Take out the requests of these slots (rising); return each with its slot's column."""

@@ -21,7 +21,7 @@ from specsim.engine.queue import Queue
 from specsim.engine.request import Request
 from specsim.engine.step import Slot
 from specsim.metrics.record import Status, StepLog
-from specsim.schedulers.base import BatchView, Learner, Scheduler, StepOutcome
+from specsim.schedulers.base import BatchView, Learner, Scheduler, StepOutcome, checked_observe
 
 __all__ = ["Home", "Rank", "StepCost"]
 
@@ -139,11 +139,6 @@ class Rank:
     def idle(self) -> bool:
         """Whether the rank waits for work."""
         return self._idle is not None and self.alive
-
-    @property
-    def kv_blocks(self) -> int:
-        """KV blocks in use; 0 without a limit."""
-        return 0 if self._kv is None else self._kv.used
 
     def fits(self, request: Request) -> bool:
         """Say whether the rank could serve `request` to its end with nobody else there."""
@@ -267,39 +262,40 @@ class Rank:
             return
         batch, count, forward = self.batch, self.batch.count, self.forward
         verify_len_R = forward.verify_len_R
-        accepted = emitted = finished = ceiling = 0
+        accepted = emitted = finished = ceiling = verified = 0
         if count:
-            accepted, emitted, finished, ceiling = batch.commit(verify_len_R)
+            accepted, emitted, finished, ceiling, verified = batch.commit(verify_len_R)
             self.warm_steps += 1
         self._in_step = False
         self._step += 1
-        self._log.add(
-            end_s=self.env.now,
-            duration_s=duration_s,
-            own_s=forward.own_s,
-            rank=self.index,
-            num_requests=count,
-            verified=int(verify_len_R.sum()),
-            accepted=accepted,
-            emitted=emitted,
-            waiting=len(self.queue),
-            kv_tokens=batch.kv_tokens,
-            ceiling=ceiling,
-            charged=forward.charged,
-            prefill_tokens=forward.prefill_tokens,
-            trimmed=forward.trimmed,
-            preempted=self._preempted,
-            kv_blocks=self.kv_blocks,
+        self._log.add_row(
+            (self.env.now, duration_s, forward.own_s),
+            (
+                self.index,
+                count,
+                verified,
+                accepted,
+                emitted,
+                len(self.queue),
+                batch.kv_tokens,
+                ceiling,
+                forward.charged,
+                forward.prefill_tokens,
+                forward.trimmed,
+                self._preempted,
+                0 if self._kv is None else self._kv.used,
+            ),
         )
         if self._learner is not None and count:
-            self._learner.observe(
+            checked_observe(
+                self._learner,
                 StepOutcome(
                     step=self._step - 1,
                     request_id_R=batch.slots[Slot.ID, :count].copy(),
                     verify_len_R=verify_len_R,
                     num_accepted_R=batch.accepted_R[:count].copy(),
                     duration_s=duration_s,
-                )
+                ),
             )
         if finished:
             self._finish()

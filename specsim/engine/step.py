@@ -45,6 +45,7 @@ class Total(IntEnum):
     EMITTED = 1  # tokens that count as output
     FINISHED = 2  # requests that ended
     CEILING = 3  # drafts that full verification would have accepted
+    VERIFIED = 4  # drafts verified
 
 
 _ROW, _SEQUENCE, _LEFT, _CONTEXT = 1, 2, 3, 4
@@ -82,6 +83,7 @@ def commit(
     accepted_sum = 0
     emitted_sum = 0
     ceiling_sum = 0
+    verified_sum = 0
     finished = 0
     for r in range(num_requests):
         row = slots[_ROW, r]
@@ -95,6 +97,7 @@ def commit(
         slots[_CONTEXT, r] += emitted
         slots[_ROUNDS, r] += 1
         slots[_VERIFIED, r] += verify_len_R[r]
+        verified_sum += verify_len_R[r]
         slots[_ACCEPTED, r] += accepted
         slots[_EMITTED, r] += emitted
         row += accepted + 1
@@ -112,6 +115,7 @@ def commit(
     totals[1] = emitted_sum
     totals[2] = finished
     totals[3] = ceiling_sum
+    totals[4] = verified_sum
 
 
 def commit_twin(
@@ -143,7 +147,13 @@ def commit_twin(
     )
     batch[Slot.ROW] = np.where(past_R, blocks.first_row_S[batch[Slot.SEQUENCE]], batch[Slot.ROW])
     finished = (batch[Slot.LEFT] == 0).sum()
-    totals[:] = accepted_R.sum(), emitted_R.sum(), finished, ceiling_R.sum()
+    totals[:] = (
+        accepted_R.sum(),
+        emitted_R.sum(),
+        finished,
+        ceiling_R.sum(),
+        verify_len_R.sum(),
+    )
 
 
 @njit(cache=True, nogil=True)

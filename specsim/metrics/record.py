@@ -43,6 +43,8 @@ _STEP_COUNTS = (
     "preempted",
     "kv_blocks",
 )
+_EMITTED = _STEP_COUNTS.index("emitted")
+_BLOCK_ROWS = 4096
 
 
 class StepLog:
@@ -61,13 +63,13 @@ class StepLog:
     """
 
     def __init__(self) -> None:
-        self._times = np.empty((1024, len(_STEP_TIMES)))
-        self._counts = np.empty((1024, len(_STEP_COUNTS)), dtype=np.int64)
-        self._length = 0
+        self._blocks: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
+        self._times: list[tuple[float, ...]] = []  # of the rows that are in no block yet
+        self._counts: list[tuple[int, ...]] = []
         self.emitted = 0
 
     def __len__(self) -> int:
-        return self._length
+        return sum(len(times) for times, _ in self._blocks) + len(self._times)
 
     def add(
         self,
@@ -90,32 +92,50 @@ class StepLog:
         kv_blocks: int = 0,
     ) -> None:
         """Append one step; left out, `own_s` is `duration_s` and counts are 0."""
-        at = self._length
-        if at == len(self._times):
-            self._times = np.concatenate([self._times, np.empty_like(self._times)])
-            self._counts = np.concatenate([self._counts, np.empty_like(self._counts)])
-        self._times[at] = (end_s, duration_s, duration_s if own_s is None else own_s)
-        self._counts[at] = (
-            rank,
-            num_requests,
-            verified,
-            accepted,
-            emitted,
-            waiting,
-            kv_tokens,
-            ceiling,
-            charged,
-            prefill_tokens,
-            trimmed,
-            preempted,
-            kv_blocks,
+        self.add_row(
+            (end_s, duration_s, duration_s if own_s is None else own_s),
+            (
+                rank,
+                num_requests,
+                verified,
+                accepted,
+                emitted,
+                waiting,
+                kv_tokens,
+                ceiling,
+                charged,
+                prefill_tokens,
+                trimmed,
+                preempted,
+                kv_blocks,
+            ),
         )
-        self._length = at + 1
-        self.emitted += emitted
+
+    def add_row(self, times: tuple[float, float, float], counts: tuple[int, ...]) -> None:
+        """Append one step as `add` does, with everything in the order of the columns.
+
+        Args:
+            times: `end_s`, `duration_s`, `own_s`.
+            counts: the others, `rank` to `kv_blocks`.
+        """
+        self._times.append(times)
+        self._counts.append(counts)
+        self.emitted += counts[_EMITTED]
+        if len(self._times) == _BLOCK_ROWS:
+            self._store()
+
+    def _store(self) -> None:
+        """Make a block of the loose rows: tuples are quick to write, arrays small to keep."""
+        times = np.array(self._times, dtype=np.float64).reshape(-1, len(_STEP_TIMES))
+        counts = np.array(self._counts, dtype=np.int64).reshape(-1, len(_STEP_COUNTS))
+        self._blocks.append((times, counts))
+        self._times, self._counts = [], []
 
     def columns(self) -> Columns:
         """Return the rows so far as columns."""
-        times, counts = self._times[: self._length], self._counts[: self._length]
+        self._store()
+        times = np.concatenate([block for block, _ in self._blocks])
+        counts = np.concatenate([block for _, block in self._blocks])
         columns: Columns = {name: times[:, i].copy() for i, name in enumerate(_STEP_TIMES)}
         columns |= {name: counts[:, i].copy() for i, name in enumerate(_STEP_COUNTS)}
         return columns

@@ -75,7 +75,7 @@ def fleets(draw: st.DrawFn) -> dict[str, Any]:
                 None,
                 MixedPrefill(24, "full"),
                 MixedPrefill(9, "plan"),
-                DisaggregatedPrefill(2, 16, LinearCost(), 1e-3, 1e-5, 0.5),
+                DisaggregatedPrefill(2, 16, LinearCost(base_s=0.03), 1e-3, 1e-5, 0.5),
             ]
         )
     )
@@ -88,7 +88,7 @@ def fleets(draw: st.DrawFn) -> dict[str, Any]:
         kv = KvSpec(
             # From what only the shortest fit into up to plenty
             blocks=draw(st.integers(12, 40)),
-            block_tokens=draw(st.sampled_from([1, 4, 8])),
+            block_tokens=draw(st.sampled_from([2, 4, 8])),
             admission="optimistic" if optimistic else "worst_case",
             preemption="swap" if swap else "recompute",
             swap_s_per_token=1e-5 if swap else 0.0,
@@ -98,7 +98,11 @@ def fleets(draw: st.DrawFn) -> dict[str, Any]:
         )
     budgets = ["per_rank", "max_tier"] + (["group"] if scheduler == "async" else [])
     lockstep = draw(st.sampled_from([None, *budgets]))
-    patience = draw(st.sampled_from([None, Patience(0.1, 0.4), Patience(None, None, 0.5, 0.1)]))
+    patience = draw(
+        st.sampled_from(
+            [None, Patience(0.1, 0.4), Patience(None, 0.7), Patience(None, None, 0.8, 0.2)]
+        )
+    )
     deaths = ()
     if draw(st.booleans()):
         back_s = draw(st.sampled_from([None, 0.5]))
