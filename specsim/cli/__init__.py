@@ -5,6 +5,8 @@ Nothing heavy is imported here: each verb's module is loaded when the verb is us
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -82,15 +84,17 @@ def make_app() -> App:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: a fault of specsim. 2: a mistake in what was given. 130: interrupted.
+    0: done. 1: a fault of specsim, or a validation that fails. 2: a mistake in what was given. 3: a
+    scheduler that is not what it says it is. 130: interrupted.
 
     Args:
         argv: arguments after the program's name; those of the process if None.
     """
     # A scheduler in the user's own file is imported from the working directory; last, so that no
     # file there can stand in for a library.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    with contextlib.suppress(FileNotFoundError):  # the folder we stand in has been removed
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
         _refuse_unknown_verb(tokens)
@@ -108,6 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if _stdout_failed(error):
+            return _mistake(InputError(f"the output cannot be written: {error}"))
         missing = _missing(error)
         return _mistake(missing) if missing else _fault()
     return found if isinstance(found, int) else 0
@@ -125,7 +131,9 @@ def _refuse_unknown_verb(tokens: Sequence[str]) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    # What cannot be shown (half characters in a file's name) must not hide the rest.
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def _mistake(error: SpecsimError) -> int:
@@ -138,6 +146,17 @@ def _mistake(error: SpecsimError) -> int:
         for line in lines:
             _say(f"  {line}")
     return 2
+
+
+def _stdout_failed(error: Exception) -> bool:
+    """Say whether an error is that of writing to where stdout goes: a full disk, or nowhere."""
+    if sys.stdout is None:
+        return isinstance(error, AttributeError)
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EBADF, errno.EIO):
+        return False
+    # Python writes what is left at exit, and would fail once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def _missing(error: BaseException | None) -> MissingDependencyError | None:

@@ -56,7 +56,7 @@ def capacity(
     best_k = 0
     waited = 0
     for k in range(1, len(ascending_C) + 1):
-        survival = ascending_C[len(ascending_C) - k]
+        survival = float(ascending_C[len(ascending_C) - k])
         if survival <= 0.0:
             break
         expected += survival
