@@ -6,7 +6,8 @@ import importlib
 import re
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import PydanticCustomError
 
 from specsim.errors import InputError, in_one_line, nearest
 
@@ -15,6 +16,20 @@ class Config(BaseModel):
     """Base of everything a scenario can say: frozen, strict about keys, finite numbers only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _integers_fit(cls, value: Any) -> Any:
+        if _too_large(value):
+            raise PydanticCustomError("integer_bits", "an integer of at most 63 bits is needed")
+        return value
+
+
+def _too_large(value: Any) -> bool:
+    """Say whether an integer is there that arrays and kernels cannot hold."""
+    if isinstance(value, int):
+        return abs(value) >= 2**63
+    return isinstance(value, tuple | list) and any(map(_too_large, value))
 
 
 _USER_KIND = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")

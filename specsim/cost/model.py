@@ -43,11 +43,11 @@ class TermInput(Config):
         source: where it comes from, in words.
     """
 
-    base_ms: float = Field(ge=0)
-    per_request_us: float = Field(default=0.0, ge=0)
-    per_kv_token_ns: float = Field(default=0.0, ge=0)
+    base_ms: float = Field(ge=0, le=1e9)
+    per_request_us: float = Field(default=0.0, ge=0, le=1e9)
+    per_kv_token_ns: float = Field(default=0.0, ge=0, le=1e9)
     at_requests: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = ()
-    ms: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    ms: tuple[Annotated[float, Field(ge=0, le=1e9)], ...] = ()
     label: Literal["measured", "derived", "fitted", "assumed", "synthetic"]
     source: str = Field(min_length=1)
 

@@ -227,7 +227,7 @@ def load_table(path: str | Path) -> StepTable:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError([Problem(str(path), "", f"cannot be read: {error}")]) from error
     return parse_table(text, where=str(path))

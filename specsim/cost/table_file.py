@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from specsim.errors import Problem, ScenarioError, nearest
 from specsim.registry import Config
@@ -40,8 +41,18 @@ class Provenance(Config):
     notes: str = ""
 
 
-_Seconds = Annotated[float, Field(gt=0)]
-_Count = Annotated[int, Field(ge=1)]
+LEAST_S, MOST_S = 1e-9, 1e6
+"""What a step can take: further out, times no longer add up in a run's clock."""
+
+
+def _measurable(seconds: float) -> float:
+    if seconds < LEAST_S:
+        raise PydanticCustomError("measurable", "must be at least 1e-09, a nanosecond")
+    return seconds
+
+
+_Seconds = Annotated[float, Field(gt=0, le=MOST_S), AfterValidator(_measurable)]
+_Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class TokenCurve(Config):
@@ -106,6 +117,11 @@ def parse_file(text: str, *, where: str) -> TableFile:
     except json.JSONDecodeError as error:
         problem = Problem(f"{where}:{error.lineno}:{error.colno}", "", f"not JSON: {error.msg}")
         raise ScenarioError([problem]) from error
+    except (ValueError, RecursionError) as error:
+        why = (
+            "is nested too deep" if isinstance(error, RecursionError) else "holds too long a number"
+        )
+        raise ScenarioError([Problem(where, "", f"not a step table: {why}")]) from error
     found: list[tuple[tuple[str | int, ...], str, str]] = [
         ((key,), f'key "{key}" is given twice', "keep one") for key in duplicates
     ]
@@ -127,6 +143,7 @@ _Fault = tuple[tuple[str | int, ...], str, str]
 _LEGAL = {
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
     "finite_number": "must be a finite number",
     "float_type": "must be a number",
     "int_type": "must be a whole number",
@@ -256,7 +273,7 @@ def _locator(text: str, where: str) -> Callable[[tuple[str | int, ...]], str]:
     reader.allow_duplicate_keys = True
     try:
         root: Any = reader.load(text)
-    except YAMLError:
+    except (YAMLError, RecursionError):
         root = None
 
     def locate(path: tuple[str | int, ...]) -> str:

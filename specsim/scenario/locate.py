@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def _some(names: list[str]) -> str:
 
 
 def _too_long(path: Path) -> bool:
-    return any(len(part.encode()) > 255 for part in path.parts)
+    return any(len(os.fsencode(part)) > 255 for part in path.parts)
 
 
 def _is_file(path: Path) -> bool:

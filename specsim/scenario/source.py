@@ -81,6 +81,9 @@ class Source:
         path, equals, value_text = text.partition("=")
         label = f"--set {path.strip()}"
         keys = tuple(part.strip() for part in path.split("."))
+        if _halves(path):
+            message = "is not UTF-8 text; say LC_ALL=C.UTF-8, or write names in ASCII"
+            raise _error("--set", "", message)
         if not equals or not value_text.strip() or not all(keys):
             raise _error(
                 f"--set {text}",
@@ -277,6 +280,9 @@ class _Builder:
                 self._merge(value_node, keys, merged)
                 continue
             key = str(key_node.value)
+            if _halves(key):
+                self._problem(key_node, keys, f"a key holds {_HALF}")
+                continue
             if key in own:
                 self._problem(
                     key_node, (*keys, key), f'the key "{key}" stands twice, first at {first[key]}'
@@ -321,8 +327,18 @@ class _Builder:
             return None
         if kind == "bool":
             return text.lower() == "true"
+        if _halves(text):
+            self._problem(node, keys, f"holds {_HALF}")
+            return None
         # Dates stay text: no field of a scenario is one.
         return None if kind == "null" else text
+
+
+_HALF = "half a character (a lone surrogate), which no text can"
+
+
+def _halves(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class _TooMuchError(Exception):

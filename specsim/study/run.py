@@ -122,13 +122,13 @@ def run_scenario(
             complete one of the same scenario is there already.
     """
     started = time.perf_counter()
-    require_writable(out)
     loaded = load_scenario(find_scenario(scenario_path_or_name), overrides=overrides)
     scenario = loaded.scenario
     arms = build_arms(loaded)
     profiles = list(dict.fromkeys(path for arm in arms.values() for path in arm.profiles))
     digest = scenario_hash(scenario, profiles)
     folder = loaded.path.parent.resolve()
+    require_writable(out)
     directory = out / digest[:12]
     tasks = [
         PointTask(scenario, folder, policy, concurrency)

@@ -27,6 +27,9 @@ from specsim.workload.replay import ReplayConfig
 from specsim.workload.servegen import ServeGenConfig
 from specsim.workload.sessions import sessions
 
+LEAST_PER_S, MOST_PER_S = 1e-9, 1e6
+"""Bounds of all rates: beyond them, gaps no longer add up in a run's clock."""
+
 
 class ClosedLoopConfig(Config):
     """A fixed number of users a rank, each with one request at a time.
@@ -38,6 +41,7 @@ class ClosedLoopConfig(Config):
     think_time_s: float = Field(
         default=0.0,
         ge=0,
+        le=1e9,
         description="Seconds between the end of a user's answer and the next request.",
     )
 
@@ -46,7 +50,9 @@ class PoissonConfig(Config):
     """Requests that come independently of each other, to the cluster as a whole."""
 
     kind: Literal["poisson"]
-    rate_per_s: float = Field(gt=0, description="Mean requests a second over the whole cluster.")
+    rate_per_s: float = Field(
+        ge=LEAST_PER_S, le=MOST_PER_S, description="Mean requests a second over the whole cluster."
+    )
 
 
 class BatchConfig(Config):
@@ -60,7 +66,9 @@ class RenewalConfig(Config):
     """Gaps of a gamma or Weibull law by their coefficient of variation: smooth or bursty."""
 
     kind: Literal["renewal"]
-    rate_per_s: float = Field(gt=0, description="Mean requests a second over the whole cluster.")
+    rate_per_s: float = Field(
+        ge=LEAST_PER_S, le=MOST_PER_S, description="Mean requests a second over the whole cluster."
+    )
     family: Family = Field(description="Law of the gaps.")
     cv: float = Field(
         ge=0.05, le=20, description="Standard deviation over mean of the gaps; 1 is Poisson."
@@ -76,8 +84,12 @@ class OnOffConfig(Config):
     """Poisson bursts: a busy and a quiet rate that take turns, each for an exponential time."""
 
     kind: Literal["on_off"]
-    on_per_s: float = Field(gt=0, description="Requests a second while busy.")
-    off_per_s: float = Field(default=0.0, ge=0, description="Requests a second while quiet.")
+    on_per_s: float = Field(
+        ge=LEAST_PER_S, le=MOST_PER_S, description="Requests a second while busy."
+    )
+    off_per_s: float = Field(
+        default=0.0, ge=0, le=MOST_PER_S, description="Requests a second while quiet."
+    )
     mean_on_s: float = Field(gt=0, le=1e9, description="Mean length of a busy period.")
     mean_off_s: float = Field(gt=0, le=1e9, description="Mean length of a quiet period.")
 
@@ -96,7 +108,7 @@ class DiurnalConfig(Config):
     """A day: the rate swings around its mean as a cosine."""
 
     kind: Literal["diurnal"]
-    mean_per_s: float = Field(gt=0, description="Mean requests a second.")
+    mean_per_s: float = Field(ge=LEAST_PER_S, le=MOST_PER_S, description="Mean requests a second.")
     amplitude: float = Field(
         ge=0, le=1, description="Swing over mean; at 1 nobody comes in the trough."
     )
@@ -114,8 +126,10 @@ class RampConfig(Config):
     """A rate that rises or falls linearly, and stays where it ends."""
 
     kind: Literal["ramp"]
-    from_per_s: float = Field(ge=0, description="Requests a second at the start.")
-    to_per_s: float = Field(gt=0, description="Requests a second at the end, and from then on.")
+    from_per_s: float = Field(ge=0, le=MOST_PER_S, description="Requests a second at the start.")
+    to_per_s: float = Field(
+        ge=LEAST_PER_S, le=MOST_PER_S, description="Requests a second at the end, and from then on."
+    )
     over_s: float = Field(gt=0, le=1e9, description="How long the change takes.")
     cv: float = Field(default=1.0, ge=0.05, le=20, description="Of the gaps, as in renewal.")
 
@@ -132,7 +146,9 @@ class SessionsConfig(Config):
     """
 
     kind: Literal["sessions"]
-    sessions_per_s: float = Field(gt=0, description="Mean sessions a second that start.")
+    sessions_per_s: float = Field(
+        ge=LEAST_PER_S, le=MOST_PER_S, description="Mean sessions a second that start."
+    )
     mean_turns: float = Field(ge=1, le=10_000, description="Mean turns of a session (geometric).")
     mean_think_s: float = Field(
         ge=0, le=1e6, description="Mean seconds between an answer and the next turn (exponential)."

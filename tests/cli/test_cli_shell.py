@@ -241,3 +241,38 @@ def test_the_parser_does_not_swallow_interrupts(
     monkeypatch.setattr(specsim.scenario.load, "schema_json", interrupted)
     assert main(["schema"]) == 130
     assert capsys.readouterr().err == "specsim: interrupted\n"
+
+
+def test_a_full_disk_behind_stdout_is_said_without_a_traceback() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    code = "import sys; from specsim.cli import main; sys.exit(main())"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "list", "schedulers"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("specsim: error: the output cannot be written")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder_that_is_gone_is_no_fault(tmp_path, monkeypatch, capsys) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["nonsense"]) == 2
+    assert "there is no command" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_name_that_is_not_utf8_is_shown_escaped(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "a\udcffb"]) == 2
+    assert "no such scenario file" in capsys.readouterr().err

@@ -124,6 +124,9 @@ def test_a_bad_table_is_not_written(tmp_path: Path) -> None:
         ({"verify": {"batch_tokens": [4, 4], "seconds": [1, 1]}}, "4 does not rise above 4"),
         ({"verify": {"batch_tokens": [1, 2], "seconds": [1, 0]}}, "must be above 0.0, not 0"),
         ({"verify": {"batch_tokens": [1, 2], "seconds": [1, -2]}}, "must be above 0.0, not -2"),
+        ({"verify": {"batch_tokens": [1, 2], "seconds": [1, 1e-300]}}, "a nanosecond, not 1e-300"),
+        ({"verify": {"batch_tokens": [1, 2], "seconds": [1, 1e308]}}, "must be at most 1000000.0"),
+        ({"verify": {"batch_tokens": [1, 2**70], "seconds": [1, 2]}}, "must be at most 1000000000"),
         ({"verify": {"batch_tokens": [0, 2], "seconds": [1, 2]}}, "must be at least 1, not 0"),
         ({"verify": {"batch_tokens": [1, 2], "seconds": [1]}}, "has 1 entries for 2 probes"),
         ({"verify": {"batch_tokens": [], "seconds": []}}, "must not be empty"),
@@ -193,3 +196,16 @@ def test_not_a_table(tmp_path: Path) -> None:
     assert "Git LFS pointer" in problems("version https://git-lfs.github.com/spec/v1\noid x\n")[0]
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_table(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "is nested too deep"),
+        ('{"format": ' + "9" * 5000 + "}", "holds too long a number"),
+        ('{"x": ' + '{"a": ' * 300 + "1" + "}" * 301, "is not a key of a step table"),
+    ],
+)
+def test_text_that_no_table_is_made_of_is_one_sentence(text, said) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        parse_table(text, where="t.json")
