@@ -27,7 +27,7 @@ from specsim.stats.intervals import mean_interval
 
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "reports" / "policies"
-LOADS = (12, 48, 128, 256)
+LOADS = (8, 16, 32, 48, 80, 128, 192, 256)
 COMMON_LOAD = 48
 WARMUP = 0.25
 BOUNDS = ("optimal", "oracle")
