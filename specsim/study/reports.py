@@ -10,7 +10,8 @@ from specsim.report.figures import frontier_files
 from specsim.report.html import html
 from specsim.report.markdown import markdown
 from specsim.report.overlays import published_for
-from specsim.report.page import Page, Stored, page_of_run
+from specsim.report.page import Page, Stored
+from specsim.report.run_page import page_of_run
 from specsim.report.study_page import page_of_study
 from specsim.study.store import read_manifest, read_summary
 
