@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from scipy.stats import chi2
 
-from specsim.drafter import runner
+from specsim.drafter import opening
 from specsim.drafter.corpus import DOMAINS, default_corpus, read_corpus, split
 from specsim.drafter.drafting import Proposal, Sampling, propose
 from specsim.drafter.speculate import verify
@@ -81,8 +81,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(1)
-    target = runner.open_target(runner.EMBEDDED, dtype="float32")
-    drafter = runner.open_drafter(args.drafter, target)
+    target = opening.open_target(opening.EMBEDDED, dtype="float32")
+    drafter = opening.open_drafter(args.drafter, target)
     corpus = read_corpus(args.prompts) if args.prompts else default_corpus(stream(0, "checks"))
     _, held = split(corpus)
     chosen = [
@@ -101,7 +101,7 @@ def main() -> None:
     for name, sampling, rule in settings:
         total, freedom, accepted, smallest = 0.0, 0, 0, []
         for number, prompt in enumerate(chosen):
-            generator = runner.torch_generator(number, f"checks/{name}")
+            generator = opening.torch_generator(number, f"checks/{name}")
             ids = torch.tensor([target.encode(prompt)])
             count = torch.tensor([ids.shape[1]])
             cache = target.model.new_cache(1, 256)

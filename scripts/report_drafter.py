@@ -74,19 +74,55 @@ def ratio_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
     return ratio, 1.96 * float(spread)
 
 
+def short_walk(trace: DenseTrace, domain: int, *, length: int, tokens: int) -> list[list[float]]:
+    """Replay a fixed verify length over the first `tokens` of each answer: [accepted, rounds].
+
+    A round counts if its whole block lies inside the answer (or its first `tokens`).
+    """
+    rows = []
+    for s in np.flatnonzero(trace.sequence_domain_S == domain):
+        start, end = (int(i) for i in trace.sequence_offset_S1[s : s + 2])
+        accepted = trace.num_accepted_N[start:end].astype(np.int64)
+        last = min(len(accepted) + 1, tokens) - length - 2
+        at = took = rounds = 0
+        while at <= last:
+            count = min(length, int(accepted[at]))
+            took, rounds, at = took + count, rounds + 1, at + count + 1
+        if rounds:
+            rows.append([took, rounds])
+    return rows
+
+
+def rolled_walks(rolled: dict[str, np.ndarray], domain: int, *, length: int) -> list[list[float]]:
+    """The same of true rollouts, with the same rule for what counts."""
+    rows = []
+    mine = (rolled["verify_len"] == length) & (rolled["domain"] == domain)
+    last_of = {int(s): i for i, s in enumerate(rolled["sequence"])}
+    for sequence in (int(s) for s in np.unique(rolled["sequence"][mine])):
+        accepted = rolled["num_accepted"][rolled["sequence"] == sequence].astype(np.int64)
+        start = np.concatenate(([0], np.cumsum(accepted + 1)))
+        total = int(start[-1]) + 1
+        # An end token among the accepted drafts brings no bonus.
+        if total < int(rolled["max_new_tokens"]) and not rolled["whole"][last_of[sequence]]:
+            total -= 1
+        total = min(total, int(rolled["max_new_tokens"]))
+        counts = start[:-1] <= total - length - 2
+        if counts.any():
+            rows.append([float(accepted[counts].sum()), float(counts.sum())])
+    return rows
+
+
 def replay_check(trace: DenseTrace) -> list[dict[str, Any]]:
     """Mean acceptance length of true rollouts and of the replay, by domain and verify length."""
     with np.load(ROLLOUTS, allow_pickle=False) as file:
         rolled = {name: file[name] for name in file.files}
+    tokens = int(rolled["max_new_tokens"])
     out = []
     for index, name in enumerate(trace.domain_names):
         for k in range(1, trace.gamma + 1):
-            keep = (rolled["verify_len"] == k) & (rolled["domain"] == index) & rolled["whole"]
-            _, group = np.unique(rolled["sequence"][keep], return_inverse=True)
-            true, true_half = ratio_interval(
-                np.bincount(group, weights=rolled["num_accepted"][keep]), np.bincount(group)
-            )
-            took, _, rounds = walk(trace, index, fixed=k)
+            took, rounds = np.array(rolled_walks(rolled, index, length=k)).T
+            true, true_half = ratio_interval(took, rounds)
+            took, rounds = np.array(short_walk(trace, index, length=k, tokens=tokens)).T
             mean, half = ratio_interval(took, rounds)
             out.append(
                 {

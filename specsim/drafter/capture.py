@@ -100,7 +100,8 @@ def couple(
         chosen[wrong] = sample(torch.where(empty, q[wrong], residual), generator)
         loose = ~live
         chosen[loose] = sample(q[loose], generator)
-        rate = torch.where(live, torch.minimum(p, q).sum(-1), float("nan"))
+        rate = q.new_full((anchors,), float("nan"))
+        rate[live] = torch.minimum(p[live], q[live]).sum(-1)
         none = torch.full_like(rate, float("nan"))
         said = none if confidence is None else torch.sigmoid(confidence[0].float())
         columns.append((said, rate, q.gather(1, chosen[:, None])[:, 0], drafter.token_id_V[chosen]))

@@ -46,7 +46,7 @@ class Sampling:
         logits = logits.float()
         if self.temperature < GREEDY:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        prob = torch.softmax(logits / self.temperature, dim=-1)
+        prob = torch.softmax(logits if self.temperature == 1 else logits / self.temperature, dim=-1)
         if self.top_k or self.top_p < 1:
             ordered, index = prob.sort(dim=-1, descending=True, stable=True)
             before = ordered.cumsum(-1) - ordered

@@ -1,4 +1,4 @@
-"""The verbs of `specsim trace` as functions: open a target, write text, train, capture, roll out.
+"""The verbs of `specsim trace` as functions: write text, train, capture, roll out.
 
 Nothing here prints or reads a clock: progress goes to callbacks `(done, total, what)`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,140 +17,36 @@ import torch
 from torch import Tensor
 
 from specsim.acceptance.trace import DenseTrace
-from specsim.drafter import smollm2
 from specsim.drafter.capture import capture
-from specsim.drafter.checkpoint import load_drafter
-from specsim.drafter.corpus import DOMAINS, Prompt, interleave, split
+from specsim.drafter.corpus import DOMAINS, Prompt, split
 from specsim.drafter.drafting import Sampling
 from specsim.drafter.dspark import DSpark, DSparkConfig
 from specsim.drafter.eagle import Eagle3
 from specsim.drafter.generate import Written, reread, write
 from specsim.drafter.llama import Llama
+from specsim.drafter.opening import (
+    OpenTarget,
+    fast_bfloat16,
+    fast_math,
+    prompt_ids,
+    torch_generator,
+)
 from specsim.drafter.speculate import Speculator
-from specsim.drafter.target import HuggingFaceTarget
-from specsim.drafter.textstore import Text, load_shard, save_shard, shards, token_mass
+from specsim.drafter.textstore import (
+    Text,
+    load_shard,
+    read_token_file,
+    save_shard,
+    shards,
+    token_mass,
+)
 from specsim.drafter.train import TrainConfig, Trainer, new_drafter
 from specsim.errors import InputError
 from specsim.rng import stream
 
 Progress = Callable[[int, int, str], None]
-EMBEDDED = "smollm2"
 FEATURE_LAYERS = (1, 8, 15, 22, 28)
 MASK_ID = 4
-SHARES = {"math": 0.36, "code": 0.34, "chat": 0.30}
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTarget:
-    """A target with what surrounds it.
-
-    Attributes:
-        model: the target.
-        encode: prompt -> token ids, chat template included.
-        embedding_VD: its input embedding.
-        vocab_size: tokens.
-        context_tokens: longest sequence.
-        eos_id: end token, if it has one.
-        about: what metadata says of it.
-    """
-
-    model: Llama | HuggingFaceTarget
-    encode: Callable[[Prompt], list[int]]
-    embedding_VD: Tensor
-    vocab_size: int
-    context_tokens: int
-    eos_id: int | None
-    about: dict[str, Any]
-
-
-def fast_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware tiles (elsewhere it is very slow)."""
-    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(probe and probe())
-
-
-def fast_math() -> torch.autocast:
-    """Run a drafter's matrix products in bfloat16 where the CPU is fast at it.
-
-    q is then what those products give, in float32 from the softmax on: the law that a draft is
-    drawn from stays the law that it is accepted under.
-    """
-    return torch.autocast("cpu", torch.bfloat16, enabled=fast_bfloat16())
-
-
-def torch_generator(seed: int, name: str) -> torch.Generator:
-    """A torch stream by name, independent of all others of the seed."""
-    return torch.Generator().manual_seed(int(stream(seed, f"drafter/{name}").integers(2**62)))
-
-
-def open_target(name: str, *, dtype: str = "auto", device: str = "cpu") -> OpenTarget:
-    """Open the embedded target (`smollm2`) or any Hugging Face causal LM.
-
-    Raises:
-        InputError: its weights are not there.
-    """
-    if name == EMBEDDED:
-        chosen = ("bfloat16" if fast_bfloat16() else "float32") if dtype == "auto" else dtype
-        model = smollm2.load_model(chosen)
-        tokenizer = smollm2.load_tokenizer()
-
-        def encode(prompt: Prompt) -> list[int]:
-            return list(tokenizer.encode(smollm2.chat_prompt(prompt.user, prompt.reply)).ids)
-
-        about = {**smollm2.describe(), "target_matmul_dtype": chosen}
-        sizes = model.config
-        return OpenTarget(
-            model,
-            encode,
-            model.embed.weight,
-            sizes.vocab_size,
-            sizes.context,
-            smollm2.EOS_ID,
-            about,
-        )
-    chosen = ("bfloat16" if device != "cpu" else "float32") if dtype == "auto" else dtype
-    target = HuggingFaceTarget.load(name, dtype=chosen, device=device)
-    from transformers import AutoTokenizer
-
-    hub = AutoTokenizer.from_pretrained(name)
-
-    def encode_hub(prompt: Prompt) -> list[int]:
-        turns = [{"role": "user", "content": prompt.user}]
-        text = hub.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        return list(hub(text + prompt.reply, add_special_tokens=False)["input_ids"])
-
-    return OpenTarget(
-        target,
-        encode_hub,
-        target.model.get_input_embeddings().weight,
-        int(target.config.vocab_size),
-        int(target.config.max_position_embeddings),
-        hub.eos_token_id,
-        {"target": name, "target_matmul_dtype": chosen},
-    )
-
-
-def prompt_ids(
-    target: OpenTarget,
-    prompts: Sequence[Prompt],
-    rng: np.random.Generator,
-    *,
-    longest: int,
-    shares: dict[str, float] | None = None,
-) -> Iterator[tuple[list[int], int]]:
-    """Yield (token ids, domain index) for ever, prompts longer than `longest` left out.
-
-    Raises:
-        InputError: no prompt of the corpus is short enough.
-    """
-    kept = [(p, ids) for p in prompts if len(ids := target.encode(p)) <= longest]
-    if not kept:
-        raise InputError(f"no prompt of the corpus is within {longest} tokens: raise the limit")
-    ids_of = {(p.user, p.reply): ids for p, ids in kept}
-    present = {p.domain for p, _ in kept}
-    wanted = {d: w for d, w in (shares or SHARES).items() if d in present}
-    for prompt in interleave([p for p, _ in kept], wanted, rng):
-        yield ids_of[prompt.user, prompt.reply], DOMAINS.index(prompt.domain)
 
 
 def write_texts(
@@ -272,6 +168,20 @@ def fill_store(
     return have
 
 
+def restore_store(folder: Path, target: OpenTarget, token_file: Path) -> None:
+    """Fill an empty store from token ids, reading them with the target; else leave it as it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if shards(folder):
+        return
+    texts = read_token_file(token_file)
+    for number, start in enumerate(range(0, len(texts), 96)):
+        part = sorted(texts[start : start + 96], key=lambda text: len(text[0]))
+        written: list[Written] = []
+        for first in range(0, len(part), 16):
+            written += reread(target.model, part[first : first + 16], FEATURE_LAYERS)
+        save_shard(folder / f"shard_{number:05d}.safetensors", written, target.embedding_VD)
+
+
 def draft_vocabulary(texts: Sequence[Text], vocab_size: int, size: int) -> Tensor:
     """The `size` tokens that answers use most, in order of id; ties go to the lower id."""
     mass = token_mass(texts, vocab_size)
@@ -322,11 +232,6 @@ def make_trainer(
     token_id = draft_vocabulary(texts, c.vocab_size, config.draft_vocab_size)
     wide = target.model.float()
     return Trainer(new_drafter(config, wide, token_id, from_target=from_target), train)
-
-
-def open_drafter(folder: Path, target: OpenTarget, *, gamma: int | None = None) -> DSpark | Eagle3:
-    """Load a drafter for a target; see `checkpoint.load_drafter`."""
-    return load_drafter(folder, target_embedding_VD=target.embedding_VD.float(), gamma=gamma)
 
 
 def capture_trace(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -105,3 +106,28 @@ def token_mass(texts: Iterable[Text], vocab_size: int) -> Tensor:
     for text in texts:
         mass += torch.bincount(text.tokens_N[text.prompt_tokens :], minlength=vocab_size)
     return mass
+
+
+def read_token_file(path: Path) -> list[tuple[list[int], int, int]]:
+    """Read token ids that were written before: (ids, prompt tokens, domain) of training texts.
+
+    Args:
+        path: npz with `train_token`, `train_length`, `train_prompt_tokens` and `train_domain`.
+
+    Raises:
+        InputError: no such file or not that format.
+    """
+    names = ("train_token", "train_length", "train_prompt_tokens", "train_domain")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            token, length, prompt, domain = (file[name].astype(np.int64) for name in names)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file of token ids") from error
+    except (KeyError, ValueError, OSError) as error:
+        raise InputError(
+            f"{path}: not a file of token ids ({', '.join(names)}): {error}"
+        ) from error
+    parts = np.split(token, np.cumsum(length)[:-1])
+    return [
+        (part.tolist(), int(p), int(d)) for part, p, d in zip(parts, prompt, domain, strict=True)
+    ]

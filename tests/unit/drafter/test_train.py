@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,7 +12,14 @@ torch = pytest.importorskip("torch")
 from specsim.drafter.drafting import Sampling  # noqa: E402
 from specsim.drafter.generate import reread, write  # noqa: E402
 from specsim.drafter.loss import LossConfig  # noqa: E402
-from specsim.drafter.textstore import Text, load_shard, log_sum, save_shard, shards  # noqa: E402
+from specsim.drafter.textstore import (  # noqa: E402
+    Text,
+    load_shard,
+    log_sum,
+    read_token_file,
+    save_shard,
+    shards,
+)
 from specsim.drafter.train import TrainConfig, Trainer, collate, initialise_from_target  # noqa: E402
 from specsim.errors import InputError  # noqa: E402
 from tests.drafter_world import small_drafter, small_target  # noqa: E402
@@ -79,6 +87,18 @@ def test_a_store_gives_back_what_was_put_in(tmp_path: Path) -> None:
         assert torch.equal(text.features_NMD, torch.cat(one.features))
         law = (text.hidden_ND.float() @ target.embed.weight.T - text.log_sum_N[:, None]).exp()
         torch.testing.assert_close(law.sum(-1), torch.ones(len(law)), atol=1e-3, rtol=0)
+
+
+def test_token_ids_alone_bring_a_store_back(tmp_path: Path) -> None:
+    path = tmp_path / "ids.npz"
+    np.savez(
+        path, train_token=np.array([3, 5, 2, 9, 9], dtype=np.uint16), train_length=[3, 2],
+        train_prompt_tokens=[2, 1], train_domain=[0, 2],
+    )  # fmt: skip
+    assert read_token_file(path) == [([3, 5, 2], 2, 0), ([9, 9], 1, 2)]
+    np.savez(path, other=[1])
+    with pytest.raises(InputError, match="not a file of token ids"):
+        read_token_file(path)
 
 
 def test_anchors_are_answer_tokens_and_slots_past_the_end_are_marked() -> None:
