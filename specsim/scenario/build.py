@@ -25,6 +25,7 @@ from specsim.scenario.schema import (
     StopAtTokens,
 )
 from specsim.scenario.workload import BuiltWorkload, build_workload
+from specsim.schedulers import UserConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
         prefill=prefill.build(cost=scenario.cost, locate=locate) if prefill is not None else None,
         workload=workload,
         lossless=scheduler.lossless,
-        profiles=(*trace_files, *locate.found),
+        profiles=(*trace_files, *locate.found, *_own_files(policy)),
     )
 
 
@@ -130,6 +131,12 @@ def _longest_forward(cluster: ClusterConfig, gamma: int) -> int:
     if cluster.lockstep is not None:
         longest = max(longest, *cluster.lockstep.tiers, 1)
     return longest
+
+
+def _own_files(policy: PolicyConfig) -> tuple[Path, ...]:
+    """Name the file of a user's scheduler: a run with another version of it is another run."""
+    config = policy.scheduler
+    return (config.module_file(),) if isinstance(config, UserConfig) else ()
 
 
 @dataclass(frozen=True, slots=True)

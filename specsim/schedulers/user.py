@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -25,6 +27,18 @@ class UserConfig(Config):
         if not is_user_kind(kind):
             raise ValueError(f'"{kind}" is not of the form my_module:MyScheduler')
         return kind
+
+    def module_file(self) -> Path:
+        """Return the file that the class comes from, so that a run's hash can cover it.
+
+        Raises:
+            InputError: there is no such module.
+        """
+        name = self.kind.partition(":")[0]
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:
+            raise InputError(f'cannot find module "{name}" of "{self.kind}"')
+        return Path(found.origin)
 
     def build(self) -> Scheduler:
         """Import the class and make the scheduler.

@@ -9,7 +9,6 @@ results through its scheduler, and a killed sweep finds what it had finished.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -154,7 +153,7 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
     acceptance = config.acceptance or scenario.acceptance
     locate = Locator(folder)
     if isinstance(config.scheduler, UserConfig):
-        yield _module_file(config.scheduler.kind)
+        yield config.scheduler.module_file()
     prefill = scenario.cluster.prefill
     if isinstance(prefill, DisaggregatedPrefillConfig) and prefill.cost is not None:
         yield locate("steps", prefill.cost.table)
@@ -165,14 +164,6 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
         yield locate("steps", scenario.cost.table)
     else:
         yield from build_arm(scenario, policy, folder=folder).profiles
-
-
-def _module_file(kind: str) -> Path:
-    name = kind.partition(":")[0]
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
-        raise InputError(f'cannot find module "{name}" of "{kind}"')
-    return Path(found.origin)
 
 
 @lru_cache(maxsize=256)

@@ -147,3 +147,23 @@ def test_a_place_that_cannot_be_written_is_found_before_running(scenario, tmp_pa
             str(scenario), out=tmp_path / "runs", progress=lambda done, of, what: told.append(what)
         )
     assert told == []
+
+
+def test_another_version_of_a_users_scheduler_is_another_run(
+    scenario, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "own_scheduler_of_a_test.py"
+    text = (
+        "import numpy as np\n"
+        "class Mine:\n"
+        "    reads, lag, lossless = frozenset(), 0, True\n"
+        "    def plan(self, view):\n"
+        "        return np.full(view.num_requests, 1)\n"
+    )
+    scenario.write_text(SCENARIO.replace("{kind: fixed, k: 2}", '{kind: "%s:Mine"}' % module.stem))
+    names = set()
+    for version in (text, text + "# changed\n"):
+        module.write_text(version)
+        names.add(run_scenario(str(scenario), out=tmp_path / "runs").directory.name)
+    assert len(names) == 2
