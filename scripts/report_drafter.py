@@ -157,7 +157,9 @@ def figure_2(ablations: dict[str, Any], trace: DenseTrace) -> None:
     axes[3].set_title("SmolLM2-135M, shipped DSpark drafter", fontsize=10)
     for axis in axes:
         axis.set_xlabel("draft position")
-        axis.legend(fontsize=7)
+    axes[3].legend(fontsize=7, loc="upper left")
+    handles, labels = axes[0].get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=8)
     axes[0].set_ylabel("P(accepted | earlier ones were)")
     save(made, "figure_2")
 
@@ -194,7 +196,8 @@ def figures_3_and_4(ablations: dict[str, Any]) -> None:
         left += width
     axes[2].tick_params(axis="y", labelsize=6)
     axes[2].set_xlabel("CPU ms of a round, 32 sequences")
-    axes[2].legend(fontsize=7)
+    axes[2].set_xlim(0, 1.5 * left.max())
+    axes[2].legend(fontsize=7, loc="lower right")
     save(made, "figures_3_4")
 
 
