@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specsim.study import fig7, paper
+from specsim.study import fig7, paper, paper_text
 from specsim.study.executor import Place
 
 ROOT = Path(__file__).parent.parent
@@ -210,7 +210,8 @@ def _text(items: Sequence[paper.Item]) -> str:
         "|---|---|---|---|",
     ]
     parts += [
-        f"| {d.where} | {d.text} | {d.figure} | {d.ours} |" for d in paper.disagreements(PUBLISHED)
+        f"| {d.where} | {d.text} | {d.figure} | {d.ours} |"
+        for d in paper_text.disagreements(PUBLISHED)
     ]
     return "\n".join(parts) + "\n"
 

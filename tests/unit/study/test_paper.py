@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specsim.acceptance.trace import DenseTrace
-from specsim.study import paper
+from specsim.study import paper, paper_text
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "profiles" / "published"
@@ -41,7 +41,7 @@ def test_table_1_follows_from_figure_2() -> None:
 
 
 def test_the_disagreements_are_read_from_the_figures() -> None:
-    found = {d.where: d for d in paper.disagreements(PUBLISHED)}
+    found = {d.where: d for d in paper_text.disagreements(PUBLISHED)}
     assert "0.905" in found["DSpark, math, acceptance at position 1"].figure
     assert "math 6.11" in found["Figure 5's panels"].figure
     assert "math 5.57" in found["Figure 5's panels"].figure
