@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,7 +122,7 @@ def capture(
             raise InputError(f"{name} is {value}; an answer of two tokens has the first anchor")
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}")
-    set_threads(threads)
+    opening.set_threads(threads)
     sampling = Sampling(temperature, top_k, top_p)
     opened = opening.open_target(target, device=device)
     folder = _drafter_folder(drafter)
@@ -300,15 +299,6 @@ def _drafter_folder(name: str) -> Path:
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise InputError(f"--drafter {name!r} cannot be downloaded: {first}") from error
-
-
-def set_threads(threads: int | None) -> None:
-    """Set the threads: two threads on a busy two-core machine are far slower than one."""
-    import torch
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1
-    torch.set_num_threads(threads or (1 if busy else cores))
 
 
 def progress() -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from specsim.cli.trace import progress, prompts_of, set_threads
+from specsim.cli.trace import progress, prompts_of
 
 Head = Literal["none", "vanilla", "gated", "rnn"]
 Flag = Annotated[bool, Parameter(negative=())]
@@ -85,7 +85,7 @@ def train(
     from specsim.drafter.textstore import load_shard, shards
     from specsim.drafter.train import TrainConfig
 
-    set_threads(threads)
+    opening.set_threads(threads)
     target = opening.open_target(opening.EMBEDDED)
     if text is not None:
         runner.restore_store(out / "text", target, text)
@@ -132,7 +132,7 @@ def train(
             show(step, steps, seen)
 
         trainer.run(
-            lambda n, g: [texts[i] for i in _choice(len(texts), n, g)],
+            lambda n, g: runner.draw_texts(texts, n, g),
             checkpoint=checkpoint,
             on_step=tell,
         )
@@ -147,9 +147,3 @@ def train(
     )
     print(f"drafter after {trainer.step} steps in {out}")
     return 0
-
-
-def _choice(texts: int, count: int, generator: Any) -> list[int]:
-    import torch
-
-    return [int(i) for i in torch.randint(texts, (count,), generator=generator)]

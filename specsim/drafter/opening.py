@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,13 @@ class OpenTarget:
     context_tokens: int
     eos_id: int | None
     about: dict[str, Any]
+
+
+def set_threads(threads: int | None) -> None:
+    """Set torch's threads; None is 1 on a busy machine (where 2 are far slower), else all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1
+    torch.set_num_threads(threads or (1 if busy else cores))
 
 
 def fast_bfloat16() -> bool:

@@ -182,6 +182,12 @@ def restore_store(folder: Path, target: OpenTarget, token_file: Path) -> None:
         save_shard(folder / f"shard_{number:05d}.safetensors", written, target.embedding_VD)
 
 
+def draw_texts(texts: Sequence[Text], count: int, generator: torch.Generator) -> list[Text]:
+    """Draw training texts, with replacement."""
+    chosen = torch.randint(len(texts), (count,), generator=generator)
+    return [texts[int(i)] for i in chosen]
+
+
 def draft_vocabulary(texts: Sequence[Text], vocab_size: int, size: int) -> Tensor:
     """The `size` tokens that answers use most, in order of id; ties go to the lower id."""
     mass = token_mass(texts, vocab_size)
