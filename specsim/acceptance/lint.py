@@ -94,8 +94,8 @@ def _survival(rounds: Rounds) -> str:
         return ""
     row, k = (int(i) for i in np.argwhere(rising)[0])
     return (
-        f"survival rises in {int(rising.any(axis=1).sum())} blocks, first in block {row} from draft "
-        f"{k + 1} to {k + 2}: conditional confidences were logged as survivals"
+        f"survival rises in {int(rising.any(axis=1).sum())} blocks, first in block {row} from "
+        f"draft {k + 1} to {k + 2}: conditional confidences were logged as survivals"
     )
 
 

@@ -149,7 +149,8 @@ def _choose(law_RV: FloatArray, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw one token from each row's law."""
     u_R = rng.random((len(law_RV), 1)) * law_RV.sum(axis=1, keepdims=True)
     index_R = (np.cumsum(law_RV, axis=1) < u_R).sum(axis=1)
-    return np.minimum(index_R, law_RV.shape[1] - 1).astype(np.int64)
+    found_R: NDArray[np.int64] = np.minimum(index_R, law_RV.shape[1] - 1).astype(np.int64)
+    return found_R
 
 
 def true_rollout(

@@ -161,7 +161,7 @@ def test_another_version_of_a_users_scheduler_is_another_run(
         "    def plan(self, view):\n"
         "        return np.full(view.num_requests, 1)\n"
     )
-    scenario.write_text(SCENARIO.replace("{kind: fixed, k: 2}", '{kind: "%s:Mine"}' % module.stem))
+    scenario.write_text(SCENARIO.replace("{kind: fixed, k: 2}", f'{{kind: "{module.stem}:Mine"}}'))
     names = set()
     for version in (text, text + "# changed\n"):
         module.write_text(version)
