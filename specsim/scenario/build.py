@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from specsim.cost.model import StepCost
 from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill
 from specsim.engine.run import RunInput, Stop
 from specsim.errors import InputError, UnsafeSchedulerError
-from specsim.registry import Config
 from specsim.scenario.locate import Locator
 from specsim.scenario.schema import (
     ClusterConfig,
@@ -94,10 +93,11 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
     locate = _Recorder(Locator(folder))
     workload = build_workload(scenario.workload, locate)
     try:
-        trace, trace_files = _trace(
-            policy.acceptance or scenario.acceptance, scenario.seed, max(policy.gamma, 1), folder
-        )
-        blocks = lay_out(trace, gamma=policy.gamma, seed=scenario.seed)
+        config = policy.acceptance or scenario.acceptance
+        key = (json.dumps(config.model_dump(mode="json"), sort_keys=True), type(config))
+        source = (*key, scenario.seed, max(policy.gamma, 1), folder)
+        trace, trace_files = _trace(*source)
+        blocks = _blocks(policy.gamma, *source)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     cluster = scenario.cluster
@@ -152,21 +152,22 @@ class _Recorder:
         return path
 
 
+@lru_cache(maxsize=16)
 def _trace(
-    config: Config, seed: int, gamma: int, folder: Path
+    text: str, kind: type[Any], seed: int, gamma: int, folder: Path
 ) -> tuple[DenseTrace, tuple[Path, ...]]:
-    """Build an acceptance config; policies that share it share the trace."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    return _built(text, type(config), seed, gamma, folder)
+    """Build an acceptance config; policies and loads that share it share the trace."""
+    locate = _Recorder(Locator(folder))
+    trace = kind.model_validate_json(text).build(seed=seed, gamma=gamma, locate=locate)
+    trace = replace(trace, accept_rate_NG=None)  # statistics of traces need it, replay does not
+    return trace, tuple(locate.found)
 
 
 @lru_cache(maxsize=16)
-def _built(
-    text: str, kind: type[Any], seed: int, gamma: int, folder: Path
-) -> tuple[DenseTrace, tuple[Path, ...]]:
-    locate = _Recorder(Locator(folder))
-    trace = kind.model_validate_json(text).build(seed=seed, gamma=gamma, locate=locate)
-    return trace, tuple(locate.found)
+def _blocks(cut: int, text: str, kind: type[Any], seed: int, gamma: int, folder: Path) -> Blocks:
+    """Lay a trace out for replay of `cut` drafts, once for all that share it."""
+    trace, _ = _trace(text, kind, seed, gamma, folder)  # type: ignore[arg-type]  # a class is hashable
+    return lay_out(trace, gamma=cut, seed=seed)
 
 
 def run_input(scenario: Scenario, arm: Arm, *, concurrency: int | None) -> RunInput:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def mean_interval(sample_N: NDArray[np.float64], *, level: float = 0.95) -> Inte
     if count < 2:
         return Interval(mean, float("nan"), level)
     error = float(np.std(sample_N, ddof=1)) / np.sqrt(count)
-    return Interval(mean, float(stats.t.ppf((1 + level) / 2, count - 1)) * error, level)
+    return Interval(mean, float(stdtrit(count - 1, (1 + level) / 2)) * error, level)
 
 
 def ratio_interval(
@@ -66,4 +66,4 @@ def ratio_interval(
     bottom_N = denominator_T[:used].reshape(batches, size).sum(axis=1)
     residual_N = top_N - ratio * bottom_N
     error = float(np.std(residual_N, ddof=1)) / np.sqrt(batches) / float(bottom_N.mean())
-    return Interval(ratio, float(stats.t.ppf((1 + level) / 2, batches - 1)) * error, level)
+    return Interval(ratio, float(stdtrit(batches - 1, (1 + level) / 2)) * error, level)

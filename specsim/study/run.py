@@ -182,7 +182,8 @@ def run_scenario(
             store("incomplete")
         raise
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+        # Waiting ends the processes, so that their memory is free before the run is written.
+        executor.shutdown(wait=True, cancel_futures=True)
     return store("complete")
 
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from specsim.errors import InputError
 from specsim.metrics.record import Columns
@@ -30,20 +28,36 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def _table(parts: Sequence[tuple[str, int | None, Columns]]) -> pa.Table:
-    """Put the columns of many points into one table, with `policy` and `concurrency` in front."""
-    names = [name for name, _, _ in parts]
-    lengths = [len(next(iter(columns.values()))) for _, _, columns in parts]
-    policies = sorted(set(names))
-    codes = np.repeat([policies.index(name) for name in names], lengths).astype(np.int32)
-    load = np.repeat([-1 if users is None else users for _, users, _ in parts], lengths)
-    columns: dict[str, Any] = {
-        "policy": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(policies)),
-        "concurrency": pa.array(load.astype(np.int64), mask=load < 0),
-    }
-    for key in parts[0][2] if parts else ():
-        columns[key] = pa.array(np.concatenate([part[key] for _, _, part in parts]))
-    return pa.table(columns)
+def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) -> None:
+    """Write the columns of many points, `policy` and `concurrency` in front, a row group each.
+
+    One point at a time is turned into Arrow, so that memory does not grow with their number.
+    """
+    # Imported where a run is written: the processes that simulate do without it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    policies = sorted({name for name, _, _ in parts})
+    writer: pq.ParquetWriter | None = None
+    try:
+        for name, users, columns in parts:
+            length = len(next(iter(columns.values())))
+            codes = pa.array(np.full(length, policies.index(name), dtype=np.int32))
+            table = pa.table(
+                {
+                    "policy": pa.DictionaryArray.from_arrays(codes, pa.array(policies)),
+                    "concurrency": pa.array([users] * length, pa.int64()),
+                    **{key: pa.array(column) for key, column in columns.items()},
+                }
+            )
+            if writer is None:
+                writer = pq.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table)
+        if writer is None:
+            pq.write_table(pa.table({"policy": pa.array([], pa.string())}), path)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def write_run(
@@ -73,8 +87,8 @@ def write_run(
         partial.mkdir(parents=True)
         (partial / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
         (partial / "summary.json").write_text(to_json(summary), encoding="utf-8")
-        pq.write_table(_table(requests), partial / "requests.parquet", compression="zstd")
-        pq.write_table(_table(steps), partial / "steps.parquet", compression="zstd")
+        _write_points(partial / "requests.parquet", requests)
+        _write_points(partial / "steps.parquet", steps)
         for name, content in files.items():
             (partial / name).write_bytes(content)
         _swap(partial, directory)

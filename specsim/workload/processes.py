@@ -16,7 +16,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
@@ -75,6 +74,8 @@ def unit_gaps(family: Family, cv: float) -> UnitGaps:
         family: gamma or weibull.
         cv: standard deviation over mean, 0.05..20.
     """
+    from scipy.optimize import brentq  # heavy, and few scenarios need it
+
     if family == "gamma":
         return UnitGaps("gamma", cv**-2)
     # The CV of a Weibull law falls with its shape: 20 at 0.19, 0.05 at 25.
