@@ -21,7 +21,7 @@ from specsim.stats.intervals import mean_interval
 from specsim.study.validation import Check, Validation
 from specsim.workload.lengths import FixedLengthConfig
 
-REPLICATIONS = 24
+REPLICATIONS = 32
 REQUESTS = 20_000
 WARMUP_REQUESTS = 2_000
 LEVEL = 0.99
