@@ -180,8 +180,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
-    RuntimeError,  # encrypted
-    NotImplementedError,  # packed in a way that Python does not know
+    RuntimeError,  # encrypted, or packed in a way that Python does not know
 )
 """All that numpy, zipfile and the decompressors raise on damaged bytes."""
 
