@@ -162,6 +162,14 @@ class StepCost:
             return flat_s
         return flat_s + self._attention.at(num_requests, kv_tokens)
 
+    def fixed_arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return what `fixed_s` reads, for kernels.
+
+        Draft and host seconds by R, `[R + 1]`; the mean contexts between which attention is linear,
+        `[C]`; its seconds there, `[C, R + 1]`; and its slopes from each on, `[C - 1 or 1, R + 1]`.
+        """
+        return np.array(self._flat_s), *self._attention.arrays()
+
     def draft_s(self, num_requests: int) -> float:
         """Seconds of a step that drafting for `num_requests` takes, inside `fixed_s`."""
         return self._flat_s[num_requests] - float(self.host_s_R[num_requests])
@@ -204,6 +212,13 @@ class _Attention:
             [(b - a) / (right - left) for a, b in zip(low, high, strict=True)]
             for left, right, low, high in zip(contexts, contexts[1:], rows, rows[1:], strict=False)
         ] or [[0.0] * len(rows[0])]
+
+    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        return (
+            np.array(self._contexts, dtype=np.float64),
+            np.array(self._rows, dtype=np.float64),
+            np.array(self._slopes, dtype=np.float64),
+        )
 
     def at(self, num_requests: int, kv_tokens: int) -> float:
         context = kv_tokens / num_requests

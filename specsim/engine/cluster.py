@@ -387,26 +387,23 @@ class Cluster:
         return self.ledger.columns(running)
 
     def starved(self) -> list[str]:
-        """Name the classes whose oldest waiting request many later ones have passed."""
-        found: list[str] = []
-        waiting = [
-            request
-            for request in self.ledger.open.values()
-            if request.status is Status.WAITING and request.admitted_s != request.admitted_s
-        ]
-        if not waiting:
-            return found
-        admitted = self.columns()
-        index_N = admitted["request"][np.isfinite(admitted["admitted_s"])]
-        for priority in sorted({request.priority for request in waiting}):
-            oldest = min(
-                (r for r in waiting if r.priority == priority), key=lambda request: request.index
+        """Name the classes that `starved` finds at the end of the run."""
+        return starved(self.columns(), self.env.now)
+
+
+def starved(requests: Columns, now_s: float) -> list[str]:
+    """Name the classes whose oldest waiting request many later ones have passed."""
+    found: list[str] = []
+    admitted_N = np.isfinite(requests["admitted_s"])
+    waiting_N = (requests["status"] == Status.WAITING) & ~admitted_N
+    index_N = requests["request"][admitted_N]
+    for priority in np.unique(requests["priority"][waiting_N]).tolist():
+        class_N = np.flatnonzero(waiting_N & (requests["priority"] == priority))
+        oldest = class_N[0]
+        passed = int((index_N > requests["request"][oldest]).sum())
+        if passed >= STARVED_BY:
+            found.append(
+                f"starvation: {len(class_N)} requests of class {priority} wait, the oldest for "
+                f"{now_s - requests['arrival_s'][oldest]:g} s; {passed} that came later went before"
             )
-            passed = int((index_N > oldest.index).sum())
-            if passed >= STARVED_BY:
-                count = sum(request.priority == priority for request in waiting)
-                found.append(
-                    f"starvation: {count} requests of class {priority} wait, the oldest for "
-                    f"{self.env.now - oldest.arrival_s:g} s; {passed} that came later went before"
-                )
-        return found
+    return found

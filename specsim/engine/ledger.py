@@ -42,6 +42,11 @@ _COLUMNS = (
 )
 
 
+def empty_columns(count: int) -> Columns:
+    """Return the ledger's columns for `count` requests, all 0."""
+    return {name: np.zeros(count, dtype=dtype) for name, dtype in _COLUMNS}
+
+
 class Ledger:
     """Rows of the requests that are closed, and the requests that are open.
 

@@ -92,6 +92,24 @@ class Request:
     kv_keys: tuple[Hashable, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Attributes of the next requests, in order; see `Request`.
+
+    Attributes:
+        domain, priority: int64 `[N]`.
+        sequence_u, first_round_u: float64 `[N]`.
+        prompt_tokens, output_tokens: int64 `[N]`.
+    """
+
+    domain: NDArray[np.int64]
+    sequence_u: NDArray[np.float64]
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    first_round_u: NDArray[np.float64]
+
+
 class RequestSource:
     """Draws request i's attributes from named streams, the same for every policy of a seed.
 
@@ -164,22 +182,36 @@ class RequestSource:
         return request
 
     def _draw(self) -> None:
+        chunk = self.chunk()
+        self._domain = chunk.domain.tolist()
+        self._sequence_u = chunk.sequence_u.tolist()
+        self._prompt_tokens = chunk.prompt_tokens.tolist()
+        self._output_tokens = chunk.output_tokens.tolist()
+        self._priority = chunk.priority.tolist()
+        self._first_round_u = chunk.first_round_u.tolist()
+
+    def chunk(self) -> Chunk:
+        """Draw the attributes of the next requests, those of `next` if it were called instead."""
         streams = self._streams
-        self._domain = _picked(self._cumulative_D, streams["domain"])
-        self._sequence_u = streams["sequence"].random(_CHUNK).tolist()
+        domain = _picked(self._cumulative_D, streams["domain"])
+        sequence_u = streams["sequence"].random(_CHUNK)
         if self._pairs is not None:
-            prompt_N, output_N = self._pairs.sample(streams["lengths"], _CHUNK)
+            prompt_tokens, output_tokens = self._pairs.sample(streams["lengths"], _CHUNK)
         else:
-            prompt_N = self._prompt.sample(streams["prompt"], _CHUNK)
-            output_N = self._output.sample(streams["output"], _CHUNK)
-        self._prompt_tokens, self._output_tokens = prompt_N.tolist(), output_N.tolist()
-        self._priority = _picked(self._cumulative_C, streams["priority"])
-        self._first_round_u = streams["first_round"].random(_CHUNK).tolist()
+            prompt_tokens = self._prompt.sample(streams["prompt"], _CHUNK)
+            output_tokens = self._output.sample(streams["output"], _CHUNK)
+        return Chunk(
+            domain=domain,
+            sequence_u=sequence_u,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            priority=_picked(self._cumulative_C, streams["priority"]),
+            first_round_u=streams["first_round"].random(_CHUNK),
+        )
 
 
-def _picked(cumulative: NDArray[np.float64], rng: np.random.Generator) -> list[int]:
+def _picked(cumulative: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
     if len(cumulative) == 0:
-        return [0] * _CHUNK
+        return np.zeros(_CHUNK, dtype=np.int64)
     picked = np.searchsorted(cumulative, rng.random(_CHUNK), side="right")
-    found: list[int] = np.minimum(picked, len(cumulative) - 1).tolist()
-    return found
+    return np.minimum(picked, len(cumulative) - 1)

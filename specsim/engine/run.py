@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -11,9 +12,13 @@ from numpy.typing import NDArray
 from simpy.core import Environment
 
 from specsim.acceptance.blocks import Blocks
-from specsim.engine.cluster import Cluster
+from specsim.cost.model import StepCost as TableCost
+from specsim.engine.cluster import Cluster, starved
 from specsim.engine.costs import StepCost
 from specsim.engine.faults import Death, Patience, Watch
+from specsim.engine.fused import FusedRun, rule_of
+from specsim.engine.fused_state import Layout as FusedLayout
+from specsim.engine.fused_state import Router as FusedRouter
 from specsim.engine.kv import KvSpec
 from specsim.engine.ledger import Ledger
 from specsim.engine.lockstep import Group, Lockstep
@@ -26,6 +31,7 @@ from specsim.errors import InputError
 from specsim.metrics.record import Columns, StepLog
 from specsim.rng import stream
 from specsim.schedulers.base import SchedulerFactory
+from specsim.schedulers.kernels import Rule
 from specsim.workload.feed import FeedFactory, PairLaw
 
 _CHUNK = 4096
@@ -112,6 +118,7 @@ class RunInput:
         priority_shares_C: share of each priority class, the first served first; empty for one.
         deaths: ranks that die.
         pairs: joint law of prompt and output lengths, in place of `prompt` and `output`.
+        record: whether the step log is kept; without it `RunColumns.steps` has no rows.
     """
 
     blocks: Blocks
@@ -133,6 +140,7 @@ class RunInput:
     priority_shares_C: tuple[float, ...] = ()
     deaths: tuple[Death, ...] = ()
     pairs: PairLaw | None = None
+    record: Literal["steps", "none"] = "steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +180,24 @@ class Simulation:
 def run(given: RunInput) -> RunColumns:
     """Simulate; the same input gives the same output, to the byte.
 
+    A run in which nothing but arrivals and steps can happen goes through the compiled loop, any
+    other through SimPy (`simulate`); what comes out does not depend on the way.
+
+    Raises:
+        SchedulerFault: the scheduler broke its contract.
+        InputError: parts of the input contradict each other.
+    """
+    first = given.scheduler()
+    fused = fused_run(given, rule_of(first))
+    if fused is not None:
+        return fused
+    schedulers = chain([first], iter(given.scheduler, None))  # each rank its own, none to waste
+    return simulate(replace(given, scheduler=schedulers.__next__))
+
+
+def simulate(given: RunInput) -> RunColumns:
+    """Do what `run` does event by event, whatever the input.
+
     Raises:
         SchedulerFault: the scheduler broke its contract.
         InputError: parts of the input contradict each other.
@@ -195,6 +221,69 @@ def run(given: RunInput) -> RunColumns:
     )
 
 
+def fused_run(given: RunInput, rule: Rule | None) -> RunColumns | None:
+    """Go through the compiled loop if nothing but arrivals and steps can happen; None if not.
+
+    Args:
+        given: the run.
+        rule: what its scheduler's plan follows; None if that is not known.
+    """
+    load = given.load
+    plain = (
+        isinstance(given.cost, TableCost)
+        and given.cost.layout.upper() in FusedLayout.__members__
+        and (given.cost.layout != "cap_accept" or given.cost.gamma == given.blocks.gamma)
+        and (given.ranks == 1 or given.router.upper() in FusedRouter.__members__)
+        and (given.lockstep, given.kv, given.prefill, given.patience) == (None,) * 4
+        and len(given.priority_shares_C) <= 1
+        and not given.deaths
+    )
+    if not plain or rule is None:
+        return None
+    gaps_s: Iterator[NDArray[np.float64]] | None = None
+    match load:
+        case ClosedLoop(users, think_s) if think_s == 0 and users > 0:
+            at_once = users
+        case Batch(num_requests) if num_requests > 0:
+            at_once = num_requests
+        case Poisson(rate_per_s):
+            at_once, gaps_s = 0, _exponential_chunks(given.seed, "arrivals", 1 / rate_per_s)
+        case _:
+            return None
+    log = StepLog()
+    fused = FusedRun(
+        given,
+        rule,
+        source=_source(given),
+        log=log,
+        closed=isinstance(load, ClosedLoop),
+        at_once=at_once,
+        gaps_s=gaps_s,
+    )
+    fused.run()
+    requests = fused.columns()
+    return RunColumns(
+        requests=requests,
+        steps=log.columns(),
+        end_s=fused.now_s,
+        request_seconds=fused.request_seconds(),
+        prefill_steps=StepLog().columns(),
+        ended=fused.ended,
+        findings=tuple(starved(requests, fused.now_s)),
+    )
+
+
+def _source(given: RunInput) -> RequestSource:
+    return RequestSource(
+        seed=given.seed,
+        prompt=given.prompt,
+        output=given.output,
+        domain_weights_D=given.domain_weights_D,
+        priority_shares_C=given.priority_shares_C,
+        pairs=given.pairs,
+    )
+
+
 def prepare(given: RunInput) -> Simulation:
     """Put a run together without running it.
 
@@ -203,7 +292,8 @@ def prepare(given: RunInput) -> Simulation:
     """
     _check(given)
     env = Environment()
-    ledger, log, prefill_log = Ledger(), StepLog(), StepLog()
+    keep = given.record == "steps"
+    ledger, log, prefill_log = Ledger(), StepLog(keep=keep), StepLog(keep=keep)
     classes = max(1, len(given.priority_shares_C))
     router = make_router(
         given.router,
@@ -215,14 +305,7 @@ def prepare(given: RunInput) -> Simulation:
     cluster = Cluster(
         env,
         log=log,
-        source=RequestSource(
-            seed=given.seed,
-            prompt=given.prompt,
-            output=given.output,
-            domain_weights_D=given.domain_weights_D,
-            priority_shares_C=given.priority_shares_C,
-            pairs=given.pairs,
-        ),
+        source=_source(given),
         ledger=ledger,
         router=router,
         reads_prompts=given.prefill is not None,
@@ -331,6 +414,11 @@ def _thinking(seed: int, mean_s: float, law: str) -> Callable[[], float] | None:
 
 
 def _exponential(seed: int, name: str, mean_s: float) -> Iterator[float]:
+    for chunk in _exponential_chunks(seed, name, mean_s):
+        yield from chunk.tolist()
+
+
+def _exponential_chunks(seed: int, name: str, mean_s: float) -> Iterator[NDArray[np.float64]]:
     rng = stream(seed, name)
     while True:
-        yield from rng.exponential(mean_s, _CHUNK).tolist()
+        yield rng.exponential(mean_s, _CHUNK)

@@ -60,9 +60,13 @@ class StepLog:
     that the step's token budget cut), `preempted` (requests put back before the step),
     `kv_blocks` (held after the step by running requests and the prefix cache; 0 without a KV
     limit); int64.
+
+    Args:
+        keep: False only adds up `emitted`, and has no rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep: bool = True) -> None:
+        self._keep = keep
         self._blocks: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
         self._times: list[tuple[float, ...]] = []  # of the rows that are in no block yet
         self._counts: list[tuple[int, ...]] = []
@@ -118,11 +122,27 @@ class StepLog:
             times: `end_s`, `duration_s`, `own_s`.
             counts: the others, `rank` to `kv_blocks`.
         """
+        self.emitted += counts[_EMITTED]
+        if not self._keep:
+            return
         self._times.append(times)
         self._counts.append(counts)
-        self.emitted += counts[_EMITTED]
         if len(self._times) == _BLOCK_ROWS:
             self._store()
+
+    @staticmethod
+    def block(rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return room for that many steps, all 0: times and counts in the order of the columns."""
+        return (
+            np.zeros((rows, len(_STEP_TIMES))),
+            np.zeros((rows, len(_STEP_COUNTS)), dtype=np.int64),
+        )
+
+    def add_block(self, times: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        """Append many steps at once, as `block` lays them out; keeps the arrays."""
+        self._store()
+        self._blocks.append((times, counts))
+        self.emitted += int(counts[:, _EMITTED].sum())
 
     def _store(self) -> None:
         """Make a block of the loose rows: tuples are quick to write, arrays small to keep."""

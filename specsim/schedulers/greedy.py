@@ -9,7 +9,7 @@ from pydantic import Field
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, IntArray, Reads
-from specsim.schedulers.kernels import allocate, ascending, capacity
+from specsim.schedulers.kernels import Rule, RuleKind, allocate, ascending, capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class Greedy:
         )
         return allocate(view.survival_RG, ascending_C, k)
 
+    def rule(self) -> Rule:
+        """Return this plan as a rule."""
+        return Rule(RuleKind.WALK)
+
 
 @dataclass(frozen=True, slots=True)
 class PatientGreedy:
@@ -64,6 +68,10 @@ class PatientGreedy:
             self.patience,
         )
         return allocate(view.survival_RG, ascending(view.survival_RG), k)
+
+    def rule(self) -> Rule:
+        """Return this plan as a rule."""
+        return Rule(RuleKind.WALK, lag=self.lag, patience=self.patience)
 
 
 class GreedyConfig(Config):

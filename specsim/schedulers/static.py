@@ -10,6 +10,7 @@ from pydantic import Field
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, IntArray, Reads
+from specsim.schedulers.kernels import Rule, RuleKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class FixedLength:
     def plan(self, view: BatchView) -> IntArray:
         """Return `min(k, gamma)` for every request."""
         return np.full(view.num_requests, min(self.k, view.gamma), dtype=np.int64)
+
+    def rule(self) -> Rule:
+        """Return this plan as a rule."""
+        return Rule(RuleKind.FIXED, k=self.k)
 
 
 class NoneConfig(Config):

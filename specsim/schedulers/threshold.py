@@ -10,6 +10,7 @@ from pydantic import Field
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, IntArray, Reads
+from specsim.schedulers.kernels import Rule, RuleKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,12 @@ class Threshold:
             axis=1, dtype=np.int64
         )
         return verify_len_R
+
+    def rule(self) -> Rule:
+        """Return this plan as a rule."""
+        return Rule(
+            RuleKind.THRESHOLD, threshold=self.threshold, conditional=self.on == "conditional"
+        )
 
 
 class ThresholdConfig(Config):

@@ -9,7 +9,14 @@ from pydantic import Field
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, FloatArray, IntArray, Reads
-from specsim.schedulers.kernels import NO_PATIENCE_LIMIT, allocate, ascending, capacity
+from specsim.schedulers.kernels import (
+    NO_PATIENCE_LIMIT,
+    Rule,
+    RuleKind,
+    allocate,
+    ascending,
+    capacity,
+)
 
 
 def _argmax(ascending_C: FloatArray, view: BatchView) -> int:
@@ -42,6 +49,10 @@ class AsyncTopK:
         k = _argmax(ascending(view.lagged_survival_RG), view)
         return allocate(view.survival_RG, ascending(view.survival_RG), k)
 
+    def rule(self) -> Rule:
+        """Return this plan as a rule."""
+        return Rule(RuleKind.WALK, lag=self.lag, patience=NO_PATIENCE_LIMIT)
+
 
 @dataclass(frozen=True, slots=True)
 class Stale:
@@ -69,6 +80,10 @@ class GlobalSearch:
         """Return the admitted prefix lengths."""
         ascending_C = ascending(view.survival_RG)
         return allocate(view.survival_RG, ascending_C, _argmax(ascending_C, view))
+
+    def rule(self) -> Rule:
+        """Return this plan as a rule."""
+        return Rule(RuleKind.WALK, patience=NO_PATIENCE_LIMIT)
 
 
 class AsyncTopKConfig(Config):

@@ -1,0 +1,283 @@
+"""The compiled loop behind `engine.fused`: steps of plain ranks, one after the other.
+
+It does what `cluster`, `router`, `rank`, `batch` and `forward` do together in a run in which
+nothing but arrivals and steps can happen, in the order that `clock` states, with the same
+arithmetic in the same order. Those modules are its twin: tests compare the two to the byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from specsim.engine.fused_plan import plan
+from specsim.engine.fused_state import (
+    Cell,
+    Clock,
+    Count,
+    Ending,
+    Phase,
+    RankState,
+    RankTime,
+    Router,
+    Sim,
+    Spec,
+    State,
+    Time,
+)
+from specsim.metrics.record import Status
+
+DONE, NEEDS_REQUESTS, NEEDS_LOG, NEEDS_ARRIVALS = 0, 1, 2, 3
+"""Why the loop returns: the run is over, or Python must see to something first."""
+
+
+@njit(cache=True, nogil=True)
+def loop(sim: Sim) -> int:
+    """Run until the end, or until Python must draw requests or arrivals or empty the log."""
+    spec, state, clock, rank_DI, rank_s_DI = (
+        sim.spec,
+        sim.state,
+        sim.clock,
+        sim.rank_DI,
+        sim.rank_s_DI,
+    )
+    arrivals = len(sim.arrival_s_A)
+    while True:
+        d = state[State.FORMING]
+        if d >= 0:
+            if not _form(sim, d):
+                return NEEDS_REQUESTS
+            state[State.FORMING] = -1
+            if rank_DI[d, RankState.COUNT]:
+                plan(sim, d)
+            else:
+                rank_DI[d, RankState.PHASE] = Phase.IDLE
+                rank_s_DI[d, RankTime.NEXT] = np.inf
+            if state[State.ENDED]:
+                return DONE
+        d = 0
+        for rank in range(1, spec[Spec.RANKS]):
+            if rank_s_DI[rank, RankTime.NEXT] < rank_s_DI[d, RankTime.NEXT]:
+                d = rank
+        at_s = rank_s_DI[d, RankTime.NEXT]
+        if arrivals:
+            if state[State.ARRIVED] == arrivals:
+                return NEEDS_ARRIVALS
+            if sim.arrival_s_A[state[State.ARRIVED]] <= at_s:
+                d, at_s = -1, sim.arrival_s_A[state[State.ARRIVED]]
+        if at_s >= clock[Clock.DEADLINE]:
+            clock[Clock.NOW] = clock[Clock.DEADLINE]
+            state[State.ENDED] = Ending.SECONDS
+            return DONE
+        if d < 0:
+            if state[State.SUBMITTED] == state[State.DRAWN]:
+                return NEEDS_REQUESTS
+            clock[Clock.NOW] = at_s
+            state[State.ARRIVED] += 1
+            submit(sim, -1)
+            continue
+        if rank_DI[d, RankState.PHASE] == Phase.STEPPING:
+            at_hand = state[State.DRAWN] - state[State.SUBMITTED]
+            if spec[Spec.CLOSED] and at_hand < rank_DI[d, RankState.COUNT]:
+                return NEEDS_REQUESTS
+            if spec[Spec.RECORD] and state[State.LOGGED] == len(sim.log_s):
+                return NEEDS_LOG
+            clock[Clock.NOW] = at_s
+            _commit(sim, d)
+        clock[Clock.NOW] = at_s
+        state[State.FORMING] = d
+
+
+@njit(cache=True, nogil=True)
+def submit(sim: Sim, user: int) -> None:
+    """Submit the next request and send it to a rank's queue, waking the rank."""
+    state, rank_DI, ranks = sim.state, sim.rank_DI, sim.spec[Spec.RANKS]
+    request = state[State.SUBMITTED]
+    state[State.SUBMITTED] += 1
+    _count(sim, 1)
+    sim.count_QN[Count.USER, request] = user
+    sim.time_QN[Time.ARRIVAL, request] = sim.clock[Clock.NOW]
+    queue = 0
+    if sim.spec[Spec.ROUTER] == Router.CENTRAL_QUEUE:
+        woken = 0
+        while woken < ranks - 1 and rank_DI[woken, RankState.PHASE] != Phase.IDLE:
+            woken += 1
+    elif sim.spec[Spec.ROUTER] == Router.ROUND_ROBIN:
+        queue = woken = state[State.TURN] % ranks
+        state[State.TURN] += 1
+    else:
+        least = rank_DI[0, RankState.COUNT] + rank_DI[0, RankState.WAITING]
+        for rank in range(1, ranks):
+            load = rank_DI[rank, RankState.COUNT] + rank_DI[rank, RankState.WAITING]
+            if load < least:
+                least = load
+                queue = rank
+        woken = queue
+    sim.count_QN[Count.NEXT, request] = -1
+    if rank_DI[queue, RankState.WAITING]:
+        sim.count_QN[Count.NEXT, rank_DI[queue, RankState.LAST]] = request
+    else:
+        rank_DI[queue, RankState.FIRST] = request
+    rank_DI[queue, RankState.LAST] = request
+    rank_DI[queue, RankState.WAITING] += 1
+    if rank_DI[woken, RankState.PHASE] == Phase.IDLE:
+        rank_DI[woken, RankState.PHASE] = Phase.WOKEN
+        sim.rank_s_DI[woken, RankTime.NEXT] = sim.clock[Clock.NOW]
+
+
+@njit(cache=True, nogil=True)
+def _count(sim: Sim, change: int) -> None:
+    """Keep the integral of the requests in the system, before their number changes."""
+    clock, state = sim.clock, sim.state
+    clock[Clock.AREA] += state[State.IN_SYSTEM] * (clock[Clock.NOW] - clock[Clock.CHANGED])
+    clock[Clock.CHANGED] = clock[Clock.NOW]
+    state[State.IN_SYSTEM] += change
+
+
+@njit(cache=True, nogil=True)
+def _form(sim: Sim, d: int) -> bool:
+    """Admit from the queue up to the cap; False if the drawn requests ran out on the way."""
+    spec, state, rank_I, cell_FC = sim.spec, sim.state, sim.rank_DI[d], sim.cell_DFC[d]
+    count_QN, time_QN, now_s = sim.count_QN, sim.time_QN, sim.clock[Clock.NOW]
+    queue_I = sim.rank_DI[0 if spec[Spec.ROUTER] == Router.CENTRAL_QUEUE else d]
+    while queue_I[RankState.WAITING] and rank_I[RankState.COUNT] < spec[Spec.CAPACITY]:
+        request = queue_I[RankState.FIRST]
+        output = count_QN[Count.OUTPUT, request]
+        if output == 1 and state[State.SUBMITTED] == state[State.DRAWN]:
+            return False
+        queue_I[RankState.FIRST] = count_QN[Count.NEXT, request]
+        queue_I[RankState.WAITING] -= 1
+        count_QN[Count.RANK, request] = d
+        count_QN[Count.STATUS, request] = Status.RUNNING
+        time_QN[Time.ADMITTED, request] = now_s
+        time_QN[Time.FIRST_TOKEN, request] = now_s
+        if output == 1:  # the prefill's token was all of it
+            _close(sim, request)
+            continue
+        slot = rank_I[RankState.COUNT]
+        rank_I[RankState.COUNT] += 1
+        rank_I[RankState.KV] += count_QN[Count.PROMPT, request]
+        sequence = count_QN[Count.SEQUENCE, request]
+        cell_FC[Cell.REQUEST, slot] = request
+        cell_FC[Cell.ROW, slot] = sim.first_row_S[sequence]
+        cell_FC[Cell.SEQUENCE, slot] = sequence
+        cell_FC[Cell.LEFT, slot] = output - 1
+        cell_FC[Cell.ROUNDS, slot] = 0
+        cell_FC[Cell.VERIFIED, slot] = 0
+        cell_FC[Cell.ACCEPTED, slot] = 0
+        for age in range(spec[Spec.LAG]):
+            sim.ring_row_DLC[d, age, slot] = -1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _close(sim: Sim, request: int) -> None:
+    """Close a request that emitted its last token, and let its user go on."""
+    spec, state = sim.spec, sim.state
+    sim.count_QN[Count.EMITTED, request] = sim.count_QN[Count.OUTPUT, request] - 1
+    sim.count_QN[Count.STATUS, request] = Status.FINISHED
+    sim.time_QN[Time.FINISH, request] = sim.clock[Clock.NOW]
+    sim.time_QN[Time.CLOSED, request] = sim.clock[Clock.NOW]
+    _count(sim, -1)
+    state[State.FINISHED] += 1
+    if state[State.FINISHED] == spec[Spec.STOP_REQUESTS]:
+        if state[State.ENDED] == Ending.NOT_YET:
+            state[State.ENDED] = Ending.REQUESTS
+    elif spec[Spec.CLOSED]:
+        submit(sim, sim.count_QN[Count.USER, request])
+    all_done = state[State.IN_SYSTEM] == 0 and state[State.SUBMITTED] == spec[Spec.ALL]
+    if all_done and state[State.ENDED] == Ending.NOT_YET:
+        state[State.ENDED] = Ending.ALL_DONE
+
+
+@njit(cache=True, nogil=True)
+def _commit(sim: Sim, d: int) -> None:
+    """Accept and emit, record the step, and let go of what has finished."""
+    spec, state, rank_I, cell_FC, plan_C = (
+        sim.spec,
+        sim.state,
+        sim.rank_DI[d],
+        sim.cell_DFC[d],
+        sim.plan_DC[d],
+    )
+    count = rank_I[RankState.COUNT]
+    verified = accepted = emitted = ceiling = finished = 0
+    for r in range(count):
+        row, sequence = cell_FC[Cell.ROW, r], cell_FC[Cell.SEQUENCE, r]
+        recorded = int(sim.block_NG1[row, 0])
+        taken = min(plan_C[r], recorded)
+        out = min(taken + 1, cell_FC[Cell.LEFT, r])
+        cell_FC[Cell.LEFT, r] -= out
+        cell_FC[Cell.ROUNDS, r] += 1
+        cell_FC[Cell.VERIFIED, r] += plan_C[r]
+        cell_FC[Cell.ACCEPTED, r] += taken
+        row += taken + 1
+        if row >= sim.end_row_S[sequence]:
+            sequence = sim.next_sequence_S[sequence]
+            row = sim.first_row_S[sequence]
+            cell_FC[Cell.SEQUENCE, r] = sequence
+        cell_FC[Cell.ROW, r] = row
+        ceiling += recorded
+        verified += plan_C[r]
+        accepted += taken
+        emitted += out
+        finished += cell_FC[Cell.LEFT, r] == 0
+    rank_I[RankState.KV] += emitted
+    rank_I[RankState.STEP] += 1
+    state[State.EMITTED] += emitted
+    if spec[Spec.RECORD]:
+        queue = 0 if spec[Spec.ROUTER] == Router.CENTRAL_QUEUE else d
+        at = state[State.LOGGED]
+        state[State.LOGGED] += 1
+        sim.log_s[at, 0] = sim.clock[Clock.NOW]
+        sim.log_s[at, 1] = sim.rank_s_DI[d, RankTime.DURATION]
+        sim.log_s[at, 2] = sim.rank_s_DI[d, RankTime.DURATION]
+        sim.log_i[at, 0] = d
+        sim.log_i[at, 1] = count
+        sim.log_i[at, 2] = verified
+        sim.log_i[at, 3] = accepted
+        sim.log_i[at, 4] = emitted
+        sim.log_i[at, 5] = sim.rank_DI[queue, RankState.WAITING]
+        sim.log_i[at, 6] = rank_I[RankState.KV]
+        sim.log_i[at, 7] = ceiling
+        sim.log_i[at, 8] = rank_I[RankState.CHARGED]
+    if finished:
+        _drop(sim, d)
+        for i in range(finished):
+            _close(sim, sim.done_C[i])
+    stop_tokens = spec[Spec.STOP_TOKENS]
+    if 0 <= stop_tokens <= state[State.EMITTED] and state[State.ENDED] == Ending.NOT_YET:
+        state[State.ENDED] = Ending.TOKENS
+
+
+@njit(cache=True, nogil=True)
+def _drop(sim: Sim, d: int) -> None:
+    """Take finished requests out of their slots, in order, into `done_C`; close the gaps."""
+    rank_I, cell_FC, gamma = sim.rank_DI[d], sim.cell_DFC[d], sim.spec[Spec.GAMMA]
+    lag, count_QN = sim.spec[Spec.LAG], sim.count_QN
+    kept = done = 0
+    for r in range(rank_I[RankState.COUNT]):
+        if cell_FC[Cell.LEFT, r]:
+            if kept < r:
+                for f in range(cell_FC.shape[0]):
+                    cell_FC[f, kept] = cell_FC[f, r]
+                for age in range(lag):
+                    sim.ring_row_DLC[d, age, kept] = sim.ring_row_DLC[d, age, r]
+            kept += 1
+            continue
+        request = cell_FC[Cell.REQUEST, r]
+        count_QN[Count.ROUNDS, request] = cell_FC[Cell.ROUNDS, r]
+        count_QN[Count.VERIFIED, request] = cell_FC[Cell.VERIFIED, r]
+        count_QN[Count.ACCEPTED, request] = cell_FC[Cell.ACCEPTED, r]
+        context = count_QN[Count.PROMPT, request] + count_QN[Count.OUTPUT, request] - 1
+        rank_I[RankState.KV] -= context
+        for age in range(lag):
+            row = sim.ring_row_DLC[d, age, r]
+            if row >= 0:
+                first = sim.ring_left_DL[d, age] * gamma
+                for k in range(gamma):
+                    sim.ring_gone_DLX[d, age, first + k] = sim.block_NG1[row, 1 + k]
+                sim.ring_left_DL[d, age] += 1
+        sim.done_C[done] = request
+        done += 1
+    rank_I[RankState.COUNT] = kept
