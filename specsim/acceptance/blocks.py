@@ -22,7 +22,9 @@ class Blocks:
 
     Attributes:
         confidence_NG: conditional confidences, float32 `[N, gamma]`.
-        survival_NG: their running products, float32 `[N, gamma]`.
+        block_NG1: accepted drafts under full verification of gamma, then the confidences' running
+            products (survivals), float32 `[N, 1 + gamma]`: a step reads one row a request, at
+            random, and finds all of it in one place.
         num_accepted_N: drafts accepted under full verification of gamma, uint8 `[N]`.
         first_row_S: first row of each usable sequence, int64 `[S]`.
         end_row_S: one past its last whole block, int64 `[S]`.
@@ -34,7 +36,7 @@ class Blocks:
 
     gamma: int
     confidence_NG: NDArray[np.float32]
-    survival_NG: NDArray[np.float32]
+    block_NG1: NDArray[np.float32]
     num_accepted_N: NDArray[np.uint8]
     first_row_S: NDArray[np.int64]
     end_row_S: NDArray[np.int64]
@@ -42,6 +44,11 @@ class Blocks:
     sequence_range_D: tuple[tuple[int, int], ...]
     domain_names: tuple[str, ...]
     draft_prob_NG: NDArray[np.float32] | None = None
+
+    @property
+    def survival_NG(self) -> NDArray[np.float32]:
+        """Survivals of each block, float32 `[N, gamma]`."""
+        return self.block_NG1[:, 1:]
 
     def sequence(self, domain: int, u: float) -> int:
         """Return the sequence of `domain` at the fraction `u` in [0, 1) of its sequences."""
@@ -90,11 +97,15 @@ def lay_out(trace: DenseTrace, *, gamma: int, seed: int) -> Blocks:
         cycle = rng.permutation(mine)
         next_S[cycle] = np.roll(cycle, -1)
     confidence_NG = np.ascontiguousarray(trace.confidence_NG[:, :gamma], dtype=np.float32)
+    num_accepted_N = np.minimum(trace.num_accepted_N, gamma).astype(np.uint8)
+    block_NG1 = np.empty((trace.num_anchors, 1 + gamma), dtype=np.float32)
+    block_NG1[:, 0] = num_accepted_N
+    np.cumprod(confidence_NG, axis=1, dtype=np.float32, out=block_NG1[:, 1:])
     return Blocks(
         gamma=gamma,
         confidence_NG=confidence_NG,
-        survival_NG=np.cumprod(confidence_NG, axis=1, dtype=np.float32),
-        num_accepted_N=np.minimum(trace.num_accepted_N, gamma).astype(np.uint8),
+        block_NG1=block_NG1,
+        num_accepted_N=num_accepted_N,
         first_row_S=start_S[order_S].astype(np.int64),
         end_row_S=whole_end_S[order_S].astype(np.int64),
         next_sequence_S=next_S,

@@ -196,7 +196,7 @@ class StepCost:
                 "step; use a scheduler of one length (fixed, uniform_length), or layout ragged or "
                 "padded"
             )
-        return len(verify_len_R) + int(verify_len_R.sum())
+        return len(verify_len_R) + int(np.add.reduce(verify_len_R))
 
 
 class _Attention:

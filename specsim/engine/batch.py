@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -9,9 +10,18 @@ from numpy.typing import NDArray
 
 from specsim.acceptance.blocks import Blocks
 from specsim.engine.request import Request
-from specsim.engine.step import NO_LIMIT, Slot, Total, commit, degrade, gather, remove_finished
+from specsim.engine.step import (
+    NO_LIMIT,
+    Slot,
+    Total,
+    commit,
+    degrade_confidences,
+    degrade_survivals,
+    gather,
+    remove_finished,
+)
 from specsim.errors import InputError
-from specsim.schedulers.base import BatchView, History, Scheduler
+from specsim.schedulers.base import BatchView, FloatArray, History, Scheduler
 
 IntArray = NDArray[np.int64]
 _ID, _CONTEXT, _LEFT = int(Slot.ID), int(Slot.CONTEXT), int(Slot.LEFT)
@@ -105,15 +115,15 @@ class Batch:
     ) -> BatchView:
         """Gather what the scheduler may see of this step."""
         count, reads, blocks = self.count, self._reads, self._blocks
-        confidence_RG = survival_RG = lagged_RG = history = sampled_RG = accepted_R = None
+        confidence_RG: Callable[[], FloatArray] | None = None
+        survival_RG = lagged_RG = history = sampled_RG = accepted_R = None
         if "live" in reads or "lagged" in reads:
-            gather(self.slots, count, blocks.survival_NG, self._survival_RG)
+            gather(self.slots, count, blocks.block_NG1, 1, self._survival_RG)
+            if self._degraded:
+                degrade_survivals(self.slots, count, self._first_round, self._survival_RG)
         if "live" in reads:
-            gather(self.slots, count, blocks.confidence_NG, self._confidence_RG)
             survival_RG = _read_only(self._survival_RG[:count])
-            confidence_RG = _read_only(self._confidence_RG[:count])
-        if self._degraded:
-            degrade(self.slots, count, self._first_round, self._confidence_RG, self._survival_RG)
+            confidence_RG = self._confidences
         if "lagged" in reads:
             lagged_RG = _read_only(self._lagged_LRG[step % self._lag, :count])
         if "history" in reads:
@@ -142,6 +152,14 @@ class Batch:
             sampled_RG=sampled_RG,
             num_accepted_R=accepted_R,
         )
+
+    def _confidences(self) -> NDArray[np.float32]:
+        """Gather the confidences of this step, for a scheduler that looks at them."""
+        count = self.count
+        gather(self.slots, count, self._blocks.confidence_NG, 0, self._confidence_RG)
+        if self._degraded:
+            degrade_confidences(self.slots, count, self._first_round, self._confidence_RG)
+        return _read_only(self._confidence_RG[:count])
 
     def _sampled(self) -> NDArray[np.float32]:
         """Return q of the proposed tokens, `[R, gamma]`."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.acceptance.blocks import Blocks
 from specsim.cost.model import StepCost
 from specsim.engine import fused_loop
 from specsim.engine.fused_state import (
@@ -239,15 +238,6 @@ class FusedRun:
         assert said == [finished, running, waiting], f"status differs: {said}"
 
 
-def packed(blocks: Blocks) -> NDArray[np.float32]:
-    """Return each block's accepted drafts and survivals side by side, float32 `[N, 1 + gamma]`.
-
-    A step reads one row a request, at random: all that it needs of a block is in one place.
-    """
-    accepted_N1 = blocks.num_accepted_N[:, None].astype(np.float32)
-    return np.ascontiguousarray(np.concatenate([accepted_N1, blocks.survival_NG], axis=1))
-
-
 def _arrays(given: RunInput, rule: Rule, cost: StepCost, spec: IntArray) -> Sim:
     """Return the arrays of a run that has not begun, without its requests and its log."""
     blocks, ranks, capacity, lag = given.blocks, given.ranks, given.capacity, rule.lag
@@ -264,7 +254,7 @@ def _arrays(given: RunInput, rule: Rule, cost: StepCost, spec: IntArray) -> Sim:
         threshold=np.array([rule.threshold], dtype=np.float32),
         state=state,
         clock=clock,
-        block_NG1=packed(blocks),
+        block_NG1=blocks.block_NG1,
         confidence_NG=(
             blocks.confidence_NG if rule.conditional else np.zeros((1, 1), dtype=np.float32)
         ),

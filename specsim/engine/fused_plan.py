@@ -114,4 +114,8 @@ def _plan_walk(sim: Sim, d: int, fixed_s: float) -> None:
         sim.ring_left_DL[d, at] = 0
         for r in range(count):
             sim.ring_row_DLC[d, at, r] = row_C[r]
-    admit(survival_X, count, gamma, sorted_X.view(np.float32), k_admitted, sim.plan_DC[d])
+    if k_admitted:
+        least = sorted_X.view(np.float32)[total - k_admitted]
+        admit(survival_X, count, gamma, least, k_admitted, sim.plan_DC[d])
+    else:
+        sim.plan_DC[d, :count] = 0

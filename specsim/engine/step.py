@@ -53,13 +53,13 @@ _ROUNDS, _VERIFIED, _ACCEPTED, _EMITTED, _LIMIT = 5, 6, 7, 8, 9
 
 
 @njit(cache=True, nogil=True)
-def gather(slots: Any, num_requests: int, source_NG: Any, out_RG: Any) -> None:
-    """Copy the block of each running request: `out_RG[r] = source_NG[row of r]`."""
-    gamma = source_NG.shape[1]
+def gather(slots: Any, num_requests: int, source_NG: Any, first: int, out_RG: Any) -> None:
+    """Copy the block of each running request: `out_RG[r] = source_NG[row of r, first:]`."""
+    gamma = out_RG.shape[1]
     for r in range(num_requests):
         row = slots[_ROW, r]
         for k in range(gamma):
-            out_RG[r, k] = source_NG[row, k]
+            out_RG[r, k] = source_NG[row, first + k]
 
 
 @njit(cache=True, nogil=True)
@@ -157,19 +157,22 @@ def commit_twin(
 
 
 @njit(cache=True, nogil=True)
-def degrade(
-    slots: Any, num_requests: int, factor: float, confidence_RG: Any, survival_RG: Any
-) -> None:
-    """Scale what the drafter says of rows whose drafts are degraded (LIMIT is set): c by `factor`.
+def degrade_confidences(slots: Any, num_requests: int, factor: float, confidence_RG: Any) -> None:
+    """Scale by `factor` what the drafter says of rows whose drafts are degraded (LIMIT is set)."""
+    for r in range(num_requests):
+        if slots[_LIMIT, r] != NO_LIMIT:
+            for k in range(confidence_RG.shape[1]):
+                confidence_RG[r, k] *= factor
 
-    A survival is a product of confidences, so position k falls by `factor` to the power k.
-    """
+
+@njit(cache=True, nogil=True)
+def degrade_survivals(slots: Any, num_requests: int, factor: float, survival_RG: Any) -> None:
+    """Do it to survivals: products of confidences, so position k falls by `factor` to the k."""
     for r in range(num_requests):
         if slots[_LIMIT, r] != NO_LIMIT:
             product = 1.0
             for k in range(survival_RG.shape[1]):
                 product *= factor
-                confidence_RG[r, k] *= factor
                 survival_RG[r, k] *= product
 
 

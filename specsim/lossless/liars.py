@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.schedulers.base import BatchView, FloatArray, IntArray, Reads
-from specsim.schedulers.kernels import allocate, ascending
+from specsim.schedulers.kernels import allocate
 
 LIVE: frozenset[Reads] = frozenset({"live"})
 LIVE_LAGGED: frozenset[Reads] = frozenset({"live", "lagged"})
@@ -29,7 +29,7 @@ def _source(view: BatchView, lag: int) -> FloatArray:
 
 def _top(view: BatchView, k: int) -> IntArray:
     """Return the live top-K in the safe order."""
-    return allocate(view.survival_RG, ascending(view.survival_RG), k)
+    return allocate(view.survival_RG, k)
 
 
 def _theta(view: BatchView, survival_RG: FloatArray) -> NDArray[np.float64]:
@@ -283,7 +283,7 @@ class DCut:
             theta = promised / float(view.verify_s_B[view.base_tokens + k] + view.fixed_s)
             if theta > best_theta:
                 best, best_theta = k, theta
-        return allocate(score_RG, ordered, best)
+        return allocate(score_RG, best)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ the two outputs.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from specsim.errors import SchedulerFault, SpecsimError, in_one_line
@@ -87,7 +87,7 @@ class BatchView:
         base_tokens: int,
         verify_s_B: NDArray[np.float64],
         fixed_s: float,
-        confidence_RG: FloatArray | None = None,
+        confidence_RG: FloatArray | Callable[[], FloatArray] | None = None,
         survival_RG: FloatArray | None = None,
         lagged_survival_RG: FloatArray | None = None,
         history: History | None = None,
@@ -142,6 +142,8 @@ class BatchView:
         """Live conditional confidences c, `[R, gamma]`, in [0, 1]. Needs `live`."""
         if self._confidence_RG is None:
             raise UndeclaredReadError(_undeclared("confidence_RG", "live"))
+        if callable(self._confidence_RG):  # few schedulers look: gathered for those that do
+            self._confidence_RG = self._confidence_RG()
         return self._confidence_RG
 
     @property
@@ -253,6 +255,15 @@ class Learner(Protocol):
         ...
 
 
+@njit(cache=True, nogil=True)
+def first_outside(verify_len_R: Any, gamma: int) -> int:
+    """Return the first row whose verify length is not in 0..gamma, -1 if there is none."""
+    for row in range(len(verify_len_R)):
+        if verify_len_R[row] < 0 or verify_len_R[row] > gamma:
+            return row
+    return -1
+
+
 SchedulerFactory = Callable[[], Scheduler]
 """Makes a fresh scheduler; each rank gets its own, so that no state is shared between ranks."""
 
@@ -264,8 +275,12 @@ def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
         SchedulerFault: it raised, or returned something else than an int64 array `[R]` with values
             in 0..gamma.
     """
-    with _blamed(scheduler, "plan", view.step):
+    try:
         verify_len_R = scheduler.plan(view)
+    except SpecsimError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _blamed(scheduler, "plan", view.step, error) from error
     if (
         not isinstance(verify_len_R, np.ndarray)
         or verify_len_R.shape != (view.num_requests,)
@@ -280,8 +295,8 @@ def checked_plan(scheduler: Scheduler, view: BatchView) -> IntArray:
             f"step {view.step}: the scheduler returned {found}; an int64 array of shape "
             f"({view.num_requests},) is needed, one verify length a request"
         )
-    if view.num_requests and (verify_len_R.min() < 0 or verify_len_R.max() > view.gamma):
-        row = int(np.argmax((verify_len_R < 0) | (verify_len_R > view.gamma)))
+    row = first_outside(verify_len_R, view.gamma)
+    if row >= 0:
         raise SchedulerFault(
             f"step {view.step}, request {int(view.request_id_R[row])} (row {row}): verify length "
             f"{int(verify_len_R[row])} is outside 0..{view.gamma}"
@@ -295,23 +310,21 @@ def checked_observe(learner: Learner, outcome: StepOutcome) -> None:
     Raises:
         SchedulerFault: it raised.
     """
-    with _blamed(learner, "observe", outcome.step):
-        learner.observe(outcome)
-
-
-@contextmanager
-def _blamed(scheduler: object, method: str, step: int) -> Iterator[None]:
-    """Turn whatever a scheduler raises into a fault that names the step and the line."""
     try:
-        yield
+        learner.observe(outcome)
     except SpecsimError:
         raise
     except (Exception, SystemExit) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise SchedulerFault(
-            f"step {step}: {type(scheduler).__name__}.{method} raised "
-            f"{in_one_line(error)} ({frame.filename}:{frame.lineno})"
-        ) from error
+        raise _blamed(learner, "observe", outcome.step, error) from error
+
+
+def _blamed(scheduler: object, method: str, step: int, error: BaseException) -> SchedulerFault:
+    """Make a fault of whatever a scheduler raised, which names the step and the line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return SchedulerFault(
+        f"step {step}: {type(scheduler).__name__}.{method} raised "
+        f"{in_one_line(error)} ({frame.filename}:{frame.lineno})"
+    )
 
 
 class LaggedSurvival:

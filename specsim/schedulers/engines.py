@@ -114,7 +114,7 @@ class EnginePlanner:
 
     def _split(self, survival_RG: FloatArray, budget: int) -> IntArray:
         if self.ties == "position":
-            return allocate(survival_RG, ascending(survival_RG), budget)
+            return allocate(survival_RG, budget)
         # A top-K over a flattened array, counted by row, as torch.topk and a bincount do it.
         count, gamma = survival_RG.shape
         if self.ties == "row":

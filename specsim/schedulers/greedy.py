@@ -36,7 +36,7 @@ class Greedy:
             view.fixed_s,
             0,
         )
-        return allocate(view.survival_RG, ascending_C, k)
+        return allocate(view.survival_RG, k)
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""
@@ -67,7 +67,7 @@ class PatientGreedy:
             view.fixed_s,
             self.patience,
         )
-        return allocate(view.survival_RG, ascending(view.survival_RG), k)
+        return allocate(view.survival_RG, k)
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""

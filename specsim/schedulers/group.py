@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.schedulers.base import FloatArray, IntArray
-from specsim.schedulers.kernels import allocate, ascending
+from specsim.schedulers.kernels import allocate
 
 
 def group_budgets(
@@ -93,8 +93,7 @@ def allocate_group(
         fixed_s_D=fixed_s_D,
     )
     return [
-        allocate(live_RG, ascending(live_RG), int(budget))
-        for live_RG, budget in zip(live_DRG, budget_D, strict=True)
+        allocate(live_RG, int(budget)) for live_RG, budget in zip(live_DRG, budget_D, strict=True)
     ]
 
 

@@ -36,7 +36,7 @@ def decided_on(view: BatchView, lag: int) -> FloatArray:
 
 def live_top(view: BatchView, num_admitted: int) -> IntArray:
     """Return the live top-K in the safe tie order."""
-    return allocate(view.survival_RG, ascending(view.survival_RG), num_admitted)
+    return allocate(view.survival_RG, num_admitted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class DCut:
             if rate > best_rate:
                 best, best_rate = k, rate
         live_RG = _scores(view.survival_RG)
-        return allocate(live_RG, ascending(live_RG), best)
+        return allocate(live_RG, best)
 
 
 def _scores(survival_RG: FloatArray) -> FloatArray:

@@ -66,7 +66,9 @@ NO_PATIENCE_LIMIT = np.iinfo(np.int64).max
 
 def ascending(survival_RG: FloatArray) -> FloatArray:
     """Return all survivals in rising order, `[R * gamma]` (largest last)."""
-    return np.sort(survival_RG, axis=None)
+    ascending_C = survival_RG.flatten()
+    ascending_C.sort()
+    return ascending_C
 
 
 DIGITS = 3 << 10
@@ -251,7 +253,7 @@ def admit(
     survival_X: Any,
     num_requests: int,
     gamma: int,
-    ascending_C: Any,
+    least: float,
     num_admitted: int,
     verify_len_R: Any,
 ) -> None:
@@ -260,18 +262,10 @@ def admit(
     Args:
         survival_X: survivals that rank the candidates, row by row, `[R * gamma]`.
         num_requests, gamma: R, and drafts a request.
-        ascending_C: the same in rising order, `[>= R * gamma]`.
-        num_admitted: K; clipped to the candidates with a survival above 0.
+        least: the K-th largest of them; candidates of survival 0 are never admitted.
+        num_admitted: K, in 1..R * gamma.
         verify_len_R: the plan, int64 `[>= R]`.
     """
-    for row in range(num_requests):
-        verify_len_R[row] = 0
-    total = num_requests * gamma
-    if num_admitted > total:
-        num_admitted = total
-    if num_admitted <= 0:
-        return
-    least = ascending_C[total - num_admitted]
     left = num_admitted
     for row in range(num_requests):
         length = 0
@@ -293,17 +287,22 @@ def admit(
                 left -= 1
 
 
-def allocate(survival_RG: FloatArray, ascending_C: FloatArray, num_admitted: int) -> IntArray:
+def allocate(survival_RG: FloatArray, num_admitted: int) -> IntArray:
     """Return verify_len_R for the `num_admitted` first by (-survival, position, request).
 
     Args:
         survival_RG: survivals that rank the candidates, `[R, gamma]`.
-        ascending_C: the same, sorted by `ascending`.
         num_admitted: K; clipped to the candidates with a survival above 0.
     """
     num_requests, gamma = survival_RG.shape
+    total = num_requests * gamma
+    num_admitted = min(num_admitted, total)
+    if num_admitted <= 0:
+        return np.zeros(num_requests, dtype=np.int64)
+    survival_X = survival_RG.ravel()
+    least = np.partition(survival_X, total - num_admitted)[total - num_admitted]
     verify_len_R = np.empty(num_requests, dtype=np.int64)
-    admit(survival_RG.reshape(-1), num_requests, gamma, ascending_C, num_admitted, verify_len_R)
+    admit(survival_X, num_requests, gamma, least, num_admitted, verify_len_R)
     return verify_len_R
 
 

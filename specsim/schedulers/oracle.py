@@ -42,7 +42,7 @@ class Optimal:
             view.fixed_s,
             NO_PATIENCE_LIMIT,
         )
-        return allocate(view.survival_RG, ascending_C, k)
+        return allocate(view.survival_RG, k)
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Oracle:
         self._seconds = _MEMORY * self._seconds + float(seconds_K[best])
         # Those that will be accepted first; the others, equally worthless, by the usual order.
         worth_RG = np.where(accepted_RG, 1.0, 0.5)
-        return allocate(worth_RG, ascending(worth_RG), best)
+        return allocate(worth_RG, best)
 
 
 class OptimalConfig(Config):

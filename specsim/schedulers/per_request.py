@@ -10,7 +10,7 @@ from pydantic import Field
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, IntArray, Reads
-from specsim.schedulers.kernels import allocate, ascending
+from specsim.schedulers.kernels import allocate
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Tetris:
     def plan(self, view: BatchView) -> IntArray:
         """Return the lengths; cumulative scores never rise, so a top-K is made of prefixes."""
         score_RG = np.cumprod(view.sampled_RG, axis=1)
-        return allocate(score_RG, ascending(score_RG), self.k * view.num_requests)
+        return allocate(score_RG, self.k * view.num_requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class FixedBudget:
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
-        return allocate(view.survival_RG, ascending(view.survival_RG), self.k * view.num_requests)
+        return allocate(view.survival_RG, self.k * view.num_requests)
 
 
 class TetrisConfig(Config):

@@ -47,7 +47,7 @@ class AsyncTopK:
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
         k = _argmax(ascending(view.lagged_survival_RG), view)
-        return allocate(view.survival_RG, ascending(view.survival_RG), k)
+        return allocate(view.survival_RG, k)
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""
@@ -65,7 +65,7 @@ class Stale:
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
         ascending_C = ascending(view.lagged_survival_RG)
-        return allocate(view.lagged_survival_RG, ascending_C, _argmax(ascending_C, view))
+        return allocate(view.lagged_survival_RG, _argmax(ascending_C, view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class GlobalSearch:
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
         ascending_C = ascending(view.survival_RG)
-        return allocate(view.survival_RG, ascending_C, _argmax(ascending_C, view))
+        return allocate(view.survival_RG, _argmax(ascending_C, view))
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""

@@ -74,7 +74,7 @@ class VllmPlanner:
             float(self._draft_s_R[requests]),
             NO_PATIENCE_LIMIT,
         )
-        return allocate(view.survival_RG, ascending(view.survival_RG), admitted)
+        return allocate(view.survival_RG, admitted)
 
 
 @dataclass(frozen=True, slots=True)

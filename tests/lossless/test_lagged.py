@@ -18,7 +18,7 @@ from specsim.lossless.enumerate import enumerate_world
 from specsim.lossless.random_worlds import chooser, tempting_world
 from specsim.schedulers.base import IntArray
 from specsim.schedulers.greedy import PatientGreedy
-from specsim.schedulers.kernels import allocate, ascending
+from specsim.schedulers.kernels import allocate
 from specsim.schedulers.topk import AsyncTopK, GlobalSearch, Stale
 
 BOTH = frozenset({"live", "lagged"})
@@ -75,7 +75,7 @@ class ByRow:
         old = self._old[-1] if self._old else np.ones_like(view.survival_RG)
         self._old.append(view.survival_RG)
         k = round(float(old.sum()))
-        return allocate(view.survival_RG, ascending(view.survival_RG), k)
+        return allocate(view.survival_RG, k)
 
 
 class HonestAtFirst(GlobalSearch):

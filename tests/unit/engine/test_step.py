@@ -78,7 +78,7 @@ def test_gather_copies_the_rows_of_the_running() -> None:
     blocks = lay_out(random_trace(), gamma=4, seed=0)
     slots = _slots(np.random.default_rng(0), blocks, 5, 8)
     out_RG = np.full((8, 4), -1, dtype=np.float32)
-    gather(slots, 5, blocks.survival_NG, out_RG)
+    gather(slots, 5, blocks.block_NG1, 1, out_RG)
     np.testing.assert_array_equal(out_RG[:5], blocks.survival_NG[slots[Slot.ROW, :5]])
     assert (out_RG[5:] == -1).all()
 

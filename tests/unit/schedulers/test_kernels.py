@@ -47,7 +47,7 @@ def test_capacity_equals_its_twin(a, table, patience, prefill) -> None:
 @settings(max_examples=300, deadline=None)
 @given(survivals(), st.integers(-1, 40))
 def test_allocate_equals_its_twin_and_admits_prefixes(a, k) -> None:
-    found = allocate(a, ascending(a), k)
+    found = allocate(a, k)
     np.testing.assert_array_equal(found, allocate_twin(a, k))
     assert found.sum() == min(max(k, 0), (a > 0).sum())
     for row, length in zip(a, found, strict=True):
@@ -81,8 +81,8 @@ def test_a_flat_table_verifies_everything_that_can_survive() -> None:
 
 def test_equal_survivals_go_to_earlier_positions_first() -> None:
     a = np.ones((3, 2))
-    np.testing.assert_array_equal(allocate(a, ascending(a), 3), [1, 1, 1])
-    np.testing.assert_array_equal(allocate(a, ascending(a), 4), [2, 1, 1])
+    np.testing.assert_array_equal(allocate(a, 3), [1, 1, 1])
+    np.testing.assert_array_equal(allocate(a, 4), [2, 1, 1])
 
 
 def test_costs_that_nobody_can_trim_do_not_cancel() -> None:
