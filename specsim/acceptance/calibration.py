@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from scipy.stats import rankdata
 
 from specsim.acceptance.trace import DenseTrace
 from specsim.errors import InputError
+from specsim.jsontext import read_json, shaped
 
 Floats = NDArray[np.float64]
 BINS = 20
@@ -306,10 +306,9 @@ def from_sglang(text: str, *, where: str, gamma: int) -> Calibration:
     Raises:
         InputError: not that format, a temperature that is not positive, or another gamma.
     """
-    try:
-        body: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON: {error}") from error
+    body, problem = read_json(text, where=where)
+    if problem is not None:
+        raise InputError(str(problem))
     values = body.get("temperatures") if isinstance(body, Mapping) else None
     if not isinstance(values, list) or not values or not all(_positive(v) for v in values):
         raise InputError(
@@ -319,13 +318,14 @@ def from_sglang(text: str, *, where: str, gamma: int) -> Calibration:
         raise InputError(
             f"{where}: {len(values)} temperatures, but gamma is {gamma}: fit again for this gamma"
         )
-    return Calibration(
-        np.array(values, dtype=np.float64),
-        str(body.get("dataset", "")),
-        int(body.get("num_samples", 0)),
-        float(np.mean(body.get("ece_before", np.nan))),
-        float(np.mean(body.get("ece_after", np.nan))),
-    )
+    with shaped(where, "calibration of SGLang's"):
+        return Calibration(
+            np.array(values, dtype=np.float64),
+            str(body.get("dataset", "")),
+            int(body.get("num_samples", 0)),
+            float(np.mean(body.get("ece_before", np.nan))),
+            float(np.mean(body.get("ece_after", np.nan))),
+        )
 
 
 def _positive(value: object) -> bool:

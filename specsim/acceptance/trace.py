@@ -9,19 +9,17 @@ anchor = i + accepted + 1.
 from __future__ import annotations
 
 import json
-import lzma
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from specsim.archive import read_npz
 from specsim.errors import InputError
+from specsim.jsontext import read_json
 
 MAX_ANCHORS = 200_000_000
 MAX_GAMMA = 64
@@ -167,57 +165,15 @@ class DenseTrace:
         return ""
 
 
-_LFS = b"version https://git-lfs"
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    SyntaxError,
-    TypeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    RuntimeError,  # encrypted, or packed in a way that Python does not know
-)
-"""All that numpy, zipfile and the decompressors raise on damaged bytes."""
-
-
 def load_trace(path: Path) -> DenseTrace:
     """Read a trace from `path` (npz, no pickle).
 
     Raises:
         InputError: the file is missing, is no trace, or holds impossible values.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_LFS))
-        if head == _LFS:
-            raise InputError(f"{path}: a Git LFS pointer, not the data; run `git lfs pull`")
-        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
-            missing = [name for name in _REQUIRED if name not in archive.files]
-            if missing:
-                raise InputError(
-                    f"{path}: not a specsim trace: {', '.join(missing)} missing; it holds "
-                    f"{', '.join(archive.files) or 'nothing'}"
-                )
-            arrays = {name: archive[name] for name in _REQUIRED}
-            arrays |= {name: archive[name] for name in _OPTIONAL if name in archive.files}
-            metadata = _metadata(archive["metadata"]) if "metadata" in archive.files else {}
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such trace file") from error
-    except InputError:
-        raise
-    except _UNREADABLE as error:
-        raise InputError(
-            f"{path}: cannot be read as an npz trace: {error or type(error).__name__}; it is "
-            "damaged or something else: fetch or make it again"
-        ) from error
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise InputError(f"{path}: not a specsim trace: {name} is no array")
+    optional = (*_OPTIONAL, "metadata")
+    arrays = read_npz(path, required=_REQUIRED, optional=optional, what="trace")
+    metadata = _metadata(arrays.pop("metadata"), path) if "metadata" in arrays else {}
     if not isinstance(metadata, dict):
         raise InputError(f"{path}: metadata is not a JSON object")
     names = metadata.get("domain_names")
@@ -233,11 +189,12 @@ def load_trace(path: Path) -> DenseTrace:
         raise InputError(f"{path}: {error}") from error
 
 
-def _metadata(array: NDArray[Any]) -> Any:
-    def refuse(text: str) -> None:
-        raise ValueError(f"metadata holds {text}, which is no JSON")
-
-    return json.loads(str(array), parse_constant=refuse)
+def _metadata(array: NDArray[Any], path: Path) -> Any:
+    # NaN is legal in Python's JSON and in no other.
+    value, problem = read_json(str(array), where=f"{path}: metadata", nan=False)
+    if problem is not None:
+        raise InputError(str(problem))
+    return value
 
 
 def save_trace(trace: DenseTrace, path: Path) -> None:

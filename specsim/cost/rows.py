@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from specsim.errors import Problem, ScenarioError, nearest
+from specsim.jsontext import read_json
 
 Part = Literal["verify", "draft", "sampler", "step"]
 Mode = Literal["graph", "eager"]
@@ -91,10 +92,9 @@ def parse_rows(text: str, *, where: str) -> list[Row]:
         if not line.strip():
             continue
         place = f"{where}:{number}"
-        try:
-            data = json.loads(line)
-        except json.JSONDecodeError as error:
-            problems.append(Problem(f"{place}:{error.colno}", "", f"not JSON: {error.msg}"))
+        data, problem = read_json(line, where=where, line=number)
+        if problem is not None:
+            problems.append(problem)
             continue
         found = _row_problems(data, place)
         problems += found

@@ -6,13 +6,13 @@ untied head) and for its mixture-of-experts form; norms and biases are left out 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from specsim.errors import InputError, nearest
+from specsim.jsontext import read_json
 from specsim.registry import Config
 
 
@@ -310,9 +310,12 @@ def load_shape(name_or_path: str) -> ModelShape:
     if not path.is_file():
         return shape_named(name_or_path)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as JSON: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    config, problem = read_json(text, where=str(path))
+    if problem is not None:
+        raise InputError(str(problem))
     if not isinstance(config, dict):
         raise InputError(f"{path}: must be an object, as a Hugging Face config.json is")
     return shape_of_config(config, where=str(path))

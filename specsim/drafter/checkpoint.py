@@ -22,6 +22,7 @@ from torch import Tensor
 from specsim.drafter.dspark import DSpark, DSparkConfig
 from specsim.drafter.eagle import Eagle3
 from specsim.errors import InputError
+from specsim.jsontext import read_json, shaped
 
 FROZEN = ("embed_tokens.weight", "lm_head.weight")
 
@@ -86,11 +87,48 @@ def parse_config(config: Mapping[str, Any], where: str) -> DSparkConfig:
     )
 
 
+_MOST = {"num_layers": 512, "gamma": 64, "num_heads": 4096, "num_kv_heads": 4096}
+_MOST_SIZE = 1 << 24
+
+
+def _require_plausible(config: DSparkConfig, where: str) -> None:
+    """Refuse sizes that no drafter has, before anything is built of them.
+
+    Raises:
+        InputError: one is out of range; names it.
+    """
+    sizes = ("vocab_size", "d_model", "head_dim", "d_ffn", "draft_vocab_size")
+    for name in (*_MOST, *sizes):
+        value, most = getattr(config, name), _MOST.get(name, _MOST_SIZE)
+        if not 1 <= value <= most:
+            raise InputError(f"{where}: {name} is {value}; 1 to {most} is legal")
+    if not 0 <= config.markov_rank <= _MOST_SIZE or len(config.target_layer_ids) > 512:
+        raise InputError(f"{where}: markov_rank or target_layer_ids are out of range")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    value, problem = read_json(text, where=str(path))
+    if problem is not None:
+        raise InputError(str(problem))
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: must be a JSON object")
+    return value
+
+
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        with shaped(str(index), "index of safetensors shards"):
+            names = sorted({str(name) for name in _read_object(index)["weight_map"].values()})
+        for name in names:
+            # A checkpoint's index may name its own folder's files and nothing else.
+            if name != Path(name).name or not name.endswith(".safetensors"):
+                raise InputError(f"{index}: {name!r} is no file of this checkpoint's own folder")
     tensors: dict[str, Tensor] = {}
     for name in names:
         path = folder / name
@@ -120,11 +158,10 @@ def load_drafter(
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{path} is missing: give a folder in the layout of the released drafters")
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not JSON: {error}") from error
-    config = parse_config(raw, str(folder))
+    raw = _read_object(path)
+    with shaped(str(path), "config of a drafter"):
+        config = parse_config(raw, str(folder))
+        _require_plausible(config, str(path))
     if gamma is not None and gamma != config.gamma:
         raise InputError(f"{folder}: this drafter's gamma is {config.gamma}, {gamma} was asked for")
     if target_embedding_VD is not None and len(target_embedding_VD) != config.vocab_size:
@@ -133,16 +170,23 @@ def load_drafter(
             f"{len(target_embedding_VD)}: they belong to different models"
         )
     tensors = _read_tensors(folder)
-    token_id = tensors.pop("draft_token_id", torch.arange(config.draft_vocab_size)).long()
+    token_id = tensors.pop("draft_token_id", None)
     if flatten(raw).get("shared_with_target"):
         if target_embedding_VD is None:
             raise InputError(
                 f"{folder}: this drafter shares its target's embedding: load it with it"
             )
         tensors["embed_tokens.weight"] = target_embedding_VD
-        tensors["lm_head.weight"] = target_embedding_VD[token_id]
-    drafter = Eagle3(config) if kind_of(flatten(raw)) == "eagle3" else DSpark(config)
-    expected = drafter.state_dict()
+        with shaped(str(folder), "drafter: draft_token_id names no tokens of the target"):
+            tensors["lm_head.weight"] = (
+                target_embedding_VD[: config.draft_vocab_size]
+                if token_id is None
+                else target_embedding_VD[token_id.long()]
+            )
+    kind = Eagle3 if kind_of(flatten(raw)) == "eagle3" else DSpark
+    # First without memory, so that a config alone cannot ask for more than its weights hold.
+    with shaped(str(folder), "config of a drafter"), torch.device("meta"):
+        expected = kind(config).state_dict()
     if "confidence_head.proj.bias" in expected and "confidence_head.proj.bias" not in tensors:
         # At least one released family lists no bias here; a zero bias is the same head.
         tensors["confidence_head.proj.bias"] = torch.zeros(1)
@@ -156,8 +200,11 @@ def load_drafter(
     extra = sorted(set(tensors) - set(expected))
     if extra:
         raise InputError(f"{folder}: tensors this drafter has no use for: {', '.join(extra[:5])}")
+    drafter = kind(config)
     drafter.load_state_dict({name: tensors[name].float() for name in expected})
-    drafter.token_id_V = token_id
+    drafter.token_id_V = (
+        torch.arange(config.draft_vocab_size) if token_id is None else token_id.long()
+    )
     return drafter.eval().requires_grad_(False)
 
 

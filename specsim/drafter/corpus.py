@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from specsim.errors import InputError, nearest
+from specsim.jsontext import read_json
 
 DOMAINS = ("math", "code", "chat")
 # Benchmarks inside the corpora: never trained on, so that they can be measured on.
@@ -78,7 +78,7 @@ def read_corpus(paths: Iterable[Path]) -> list[Prompt]:
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             if not line.strip():
                 continue
-            row = _row(line, f"{path}:{number}")
+            row = _row(line, str(path), number)
             prompt = make_prompt(row["domain"], row["source"], row["prompt"])
             found.setdefault((prompt.user, prompt.reply), prompt)
     if not found:
@@ -86,11 +86,11 @@ def read_corpus(paths: Iterable[Path]) -> list[Prompt]:
     return list(found.values())
 
 
-def _row(line: str, where: str) -> dict[str, str]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON ({error.msg}); one object a line is needed") from error
+def _row(line: str, path: str, number: int) -> dict[str, str]:
+    where = f"{path}:{number}"
+    row, problem = read_json(line, where=path, line=number)
+    if problem is not None:
+        raise InputError(f"{problem}; one object a line is needed")
     if not isinstance(row, dict):
         raise InputError(
             f"{where}: {type(row).__name__}, expected an object with domain and prompt"

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from specsim.archive import read_npz
 from specsim.drafter.generate import Written
 from specsim.errors import InputError
+from specsim.jsontext import shaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +81,27 @@ def log_sum(hidden_ND: Tensor, head_VD: Tensor, rows: int = 512) -> Tensor:
 
 def load_shard(path: Path, head_VD: Tensor) -> list[Text]:
     """Read one shard (memory-mapped where the platform can)."""
-    data = load_file(str(path))
-    sums = data["log_sum"] if "log_sum" in data else log_sum(data["hidden"], head_VD)
-    texts, token_at, state_at = [], 0, 0
-    for s, length in enumerate(data["length"].tolist()):
-        states = slice(state_at, state_at + length - 1)
-        texts.append(
-            Text(
-                data["tokens"][token_at : token_at + length].long(),
-                int(data["prompt"][s]),
-                int(data["domain"][s]),
-                data["features"][states],
-                data["hidden"][states],
-                sums[states],
+    try:
+        data = load_file(str(path))
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: is no whole shard: {error}; delete it and go on") from error
+    with shaped(str(path), "shard of a text store"):
+        sums = data["log_sum"] if "log_sum" in data else log_sum(data["hidden"], head_VD)
+        texts, token_at, state_at = [], 0, 0
+        for s, length in enumerate(data["length"].tolist()):
+            states = slice(state_at, state_at + length - 1)
+            texts.append(
+                Text(
+                    data["tokens"][token_at : token_at + length].long(),
+                    int(data["prompt"][s]),
+                    int(data["domain"][s]),
+                    data["features"][states],
+                    data["hidden"][states],
+                    sums[states],
+                )
             )
-        )
-        token_at, state_at = token_at + length, state_at + length - 1
-    return texts
+            token_at, state_at = token_at + length, state_at + length - 1
+        return texts
 
 
 def shards(folder: Path) -> list[Path]:
@@ -108,6 +117,12 @@ def token_mass(texts: Iterable[Text], vocab_size: int) -> Tensor:
     return mass
 
 
+def _counts(array: NDArray[Any]) -> NDArray[np.int64]:
+    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
+        raise ValueError(f"a list of whole numbers is needed, not {array.dtype} {array.shape}")
+    return array.astype(np.int64)
+
+
 def read_token_file(path: Path) -> list[tuple[list[int], int, int]]:
     """Read token ids that were written before: (ids, prompt tokens, domain) of training texts.
 
@@ -118,15 +133,14 @@ def read_token_file(path: Path) -> list[tuple[list[int], int, int]]:
         InputError: no such file or not that format.
     """
     names = ("train_token", "train_length", "train_prompt_tokens", "train_domain")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            token, length, prompt, domain = (file[name].astype(np.int64) for name in names)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file of token ids") from error
-    except (KeyError, ValueError, OSError) as error:
-        raise InputError(
-            f"{path}: not a file of token ids ({', '.join(names)}): {error}"
-        ) from error
+    arrays = read_npz(path, required=names, what="file of token ids")
+    with shaped(str(path), "file of token ids"):
+        token, length, prompt, domain = (_counts(arrays[name]) for name in names)
+        if length.sum() != len(token) or not len(length) == len(prompt) == len(domain):
+            raise InputError(
+                f"{path}: {len(token)} token ids for lengths that add up to {length.sum()}; "
+                f"{len(length)} lengths, {len(prompt)} prompts, {len(domain)} domains"
+            )
     parts = np.split(token, np.cumsum(length)[:-1])
     return [
         (part.tolist(), int(p), int(d)) for part, p, d in zip(parts, prompt, domain, strict=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -308,7 +309,12 @@ class Trainer:
         Raises:
             InputError: the checkpoint is of another drafter.
         """
-        tensors = load_file(str(path))
+        try:
+            tensors = load_file(str(path))
+        except (SafetensorError, OSError) as error:
+            raise InputError(
+                f"{path}: is no whole checkpoint: {error}; delete it to begin again"
+            ) from error
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 found = tensors.get(f"param.{name}")

@@ -6,7 +6,6 @@ not say is None.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
+from specsim.jsontext import read_json
 
 FloatArray = NDArray[np.float64]
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
@@ -122,18 +122,16 @@ def conditional(survival: tuple[float, ...]) -> list[float]:
     return found
 
 
-def from_json(text: str, where: str) -> Any:
+def from_json(text: str, where: str, line: int = 0) -> Any:
     """Parse JSON.
 
     Raises:
         InputError: it is none, or is a Git LFS pointer.
     """
-    if text.startswith("version https://git-lfs"):
-        raise InputError(f"{where}: a Git LFS pointer, not the data; run `git lfs pull`")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+    value, problem = read_json(text, where=where, line=line)
+    if problem is not None:
+        raise InputError(str(problem))
+    return value
 
 
 def json_lines(text: str, where: str) -> list[Any]:
@@ -145,10 +143,7 @@ def json_lines(text: str, where: str) -> list[Any]:
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise InputError(f"{where}:{number}: not JSON: {error.msg}") from error
+            found.append(from_json(line, where, number))
     if not found:
         raise InputError(f"{where}: is empty")
     return found

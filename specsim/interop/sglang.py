@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from specsim.cost.table import Provenance, StepTable, Term, check_table, curve, surface
 from specsim.errors import InputError, Problem, ScenarioError, nearest
+from specsim.jsontext import read_json
 
 FloatArray = NDArray[np.float64]
 
@@ -83,11 +84,9 @@ def parse_sglang(text: str, *, where: str) -> SpsCostTable | SpsAdditiveCostTabl
     Raises:
         ScenarioError: not JSON, unknown or missing fields, or a broken rule; all problems at once.
     """
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        problem = Problem(f"{where}:{error.lineno}:{error.colno}", "", f"not JSON: {error.msg}")
-        raise ScenarioError([problem]) from error
+    data, problem = read_json(text, where=where)
+    if problem is not None:
+        raise ScenarioError([problem])
     additive = '"bias_seconds"' in text
     fields = _ADDITIVE_FIELDS if additive else _SPS_FIELDS
     if not isinstance(data, dict):

@@ -6,13 +6,13 @@ Units stand in the names (`seconds`, `step_ms`) or are defined by the tool; noth
 from __future__ import annotations
 
 import csv
-import json
 import math
 from typing import Any
 
 from specsim.cost.rows import Row
 from specsim.cost.telemetry import Telemetry
 from specsim.errors import InputError, Problem, ScenarioError, nearest
+from specsim.jsontext import read_json
 
 _ONE_BATCH = (
     "run_name",
@@ -51,10 +51,9 @@ def parse_one_batch(text: str, *, where: str) -> list[Row]:
         if not line.strip():
             continue
         place = f"{where}:{number}"
-        try:
-            data = json.loads(line)
-        except json.JSONDecodeError as error:
-            problems.append(Problem(f"{place}:{error.colno}", "", f"not JSON: {error.msg}"))
+        data, problem = read_json(line, where=where, line=number)
+        if problem is not None:
+            problems.append(problem)
             continue
         if not isinstance(data, dict):
             problems.append(Problem(place, "", "must be an object"))

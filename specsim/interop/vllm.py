@@ -12,6 +12,7 @@ from typing import Any
 
 from specsim.cost.rows import Mode, Row
 from specsim.errors import Problem, ScenarioError, nearest
+from specsim.jsontext import read_json
 
 _CASE = ("case", "requests", "median_us", "ranks")
 _REQUEST = ("query_len", "kv_len", "num_draft_tokens", "chunked", "count")
@@ -32,11 +33,9 @@ def parse_bench_forward(text: str, *, where: str, mode: Mode = "graph") -> list[
     Raises:
         ScenarioError: every problem, by case and field.
     """
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        problem = Problem(f"{where}:{error.lineno}:{error.colno}", "", f"not JSON: {error.msg}")
-        raise ScenarioError([problem]) from error
+    data, problem = read_json(text, where=where)
+    if problem is not None:
+        raise ScenarioError([problem])
     if not isinstance(data, list) or not data:
         raise ScenarioError([Problem(where, "", "must be a list of at least one case")])
     problems: list[Problem] = []

@@ -12,6 +12,7 @@ from typing import Any
 
 from specsim import __version__
 from specsim.errors import InputError
+from specsim.jsontext import read_json
 
 SAME = (
     "device",
@@ -64,9 +65,12 @@ def read_manifest(rows: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    data, problem = read_json(text, where=str(path))
+    if problem is not None:
+        raise InputError(str(problem))
     if not isinstance(data, dict):
         raise InputError(f"{path}: must be an object")
     return data

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from specsim.errors import InputError, nearest
+from specsim.jsontext import shaped
 from specsim.report.page import Stored
 from specsim.stats.intervals import mean_interval, ratio_interval
 from specsim.study.store import read_manifest, read_summary
@@ -63,11 +64,12 @@ def open_side(text: str) -> Side:
             "runs/1f2e3d4c5b6a, or runs/1f2e3d4c5b6a:greedy for one policy of a run"
         )
     summary = read_summary(path)
-    names = (
-        sorted({row["policy"] for row in summary["rows"]})
-        if "study" in summary
-        else list(summary["policies"])
-    )
+    with shaped(str(path), "stored run or study"):
+        names = (
+            sorted({row["policy"] for row in summary["rows"]})
+            if "study" in summary
+            else list(summary["policies"])
+        )
     if policy is not None and policy not in names:
         close = nearest(policy, names)
         raise InputError(
@@ -94,7 +96,8 @@ def compare(a_text: str, b_text: str) -> dict[str, Any]:
             f"{a.name} is a {'study' if a.is_study else 'run'} and {b.name} is not; compare two "
             "of a kind"
         )
-    found = _studies(a, b) if a.is_study else _runs(a, b)
+    with shaped(f"{a.directory} or {b.directory}", "stored run or study"):
+        found = _studies(a, b) if a.is_study else _runs(a, b)
     if not found["rows"]:
         raise InputError(
             f"{a.name} and {b.name} share no policy and load; name one policy of each, such as "

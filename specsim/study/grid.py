@@ -296,7 +296,9 @@ def _known_policies(config: StudyConfig, scenario: Scenario, source: Source) -> 
 
 
 def _problem(source: Source, detail: Any) -> Problem:
-    keys = tuple(key for key in detail["loc"] if key not in ("grid", "latin_hypercube", "list"))
+    loc = detail["loc"]
+    # Under a discriminated union, pydantic puts the kind between the field and what is inside.
+    keys = (loc[0], *loc[2:]) if loc[:1] == ("plan",) else loc
     fields = list(StudyConfig.model_fields)
     hint = nearest(str(keys[-1]), fields) if detail["type"] == "extra_forbidden" else ""
     message = detail["msg"]

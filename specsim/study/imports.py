@@ -19,6 +19,7 @@ from specsim.interop.sglang_bench import parse_sglang_bench
 from specsim.interop.sglang_records import conditional_acceptance, parse_records, trace_of
 from specsim.interop.trtllm import parse_trtllm_bench
 from specsim.interop.vllm_bench import parse_vllm_bench
+from specsim.jsontext import shaped
 
 Kind = Literal[
     "vllm", "sglang", "aiperf", "aiperf-records", "trtllm", "inferencex", "golden", "deepspec",
@@ -49,7 +50,8 @@ def import_results(path: Path, kind: Kind, *, gpus: int | None = None) -> list[B
     }
     if kind not in readers:
         raise InputError(f'"{kind}" holds no benchmark results; legal are {", ".join(readers)}')
-    found = readers[kind]()
+    with shaped(where, f"{kind} result"):
+        found = readers[kind]()
     return [replace(r, gpus=r.gpus or gpus) for r in found]
 
 
@@ -83,7 +85,8 @@ def import_golden(path: Path, name: str | None) -> dict[str, Any]:
     Raises:
         InputError: no such file or model.
     """
-    golden = golden_lengths(read_text(path), where=str(path))
+    with shaped(str(path), "file of golden acceptance lengths"):
+        golden = golden_lengths(read_text(path), where=str(path))
     if name is None:
         return {"models": sorted(golden)}
     found, notes = acceptance_of_golden(golden, name)
@@ -106,7 +109,8 @@ def import_records(path: Path, trace_out: Path | None) -> dict[str, Any]:
     Raises:
         InputError: they are none, or were cut by windows and cannot be a trace.
     """
-    recording = parse_records(read_text(path), where=str(path))
+    with shaped(str(path), "per-step record of SGLang's"):
+        recording = parse_records(read_text(path), where=str(path))
     found_G, count_G = conditional_acceptance(recording)
     if trace_out is not None:
         save_trace(trace_of(recording), trace_out)

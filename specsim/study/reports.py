@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from specsim.errors import InputError
+from specsim.jsontext import shaped
 from specsim.report.figures import frontier_files
 from specsim.report.html import html
 from specsim.report.markdown import markdown
@@ -59,7 +60,8 @@ def open_page(directory: Path) -> Page:
         InputError: there is neither.
     """
     summary, manifest = read_summary(directory), read_manifest(directory)
-    if "study" in summary:
-        return page_of_study(summary, manifest, directory=directory)
-    stored = Stored(directory, summary, manifest)
-    return page_of_run(stored, published=published_for(summary))
+    with shaped(str(directory), "stored run or study"):
+        if "study" in summary:
+            return page_of_study(summary, manifest, directory=directory)
+        stored = Stored(directory, summary, manifest)
+        return page_of_run(stored, published=published_for(summary))

@@ -20,8 +20,9 @@ from specsim.scenario.locate import find_scenario
 from specsim.scenario.schema import FrontierQuestion, PointQuestion, Scenario
 from specsim.study.answer import summary_of
 from specsim.study.executor import make_executor, run_tasks
+from specsim.study.folder import require_writable
 from specsim.study.shares import time_shares
-from specsim.study.store import is_complete, require_writable, write_run
+from specsim.study.store import is_complete, write_run
 from specsim.workload.arrivals import BatchConfig
 
 Progress = Callable[[int, int, str], None]

@@ -1,18 +1,12 @@
 """Run directories: `runs/<hash>/{manifest.json, summary.json, requests.parquet, steps.parquet}`.
 
-A directory appears whole or not at all: everything is written beside it and then renamed. What was
-interrupted is stored the same way, with `status: incomplete` in its manifest. Several processes may
-write the same directory at once: the last one's stays. What a killed process had not yet renamed
-stays hidden (`.<hash>.*`), and goes with the next run of that directory on the same machine.
+A directory appears whole or not at all (`study.folder`). What was interrupted is stored the same
+way, with `status: incomplete` in its manifest.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from specsim.errors import InputError
+from specsim.jsontext import read_json
 from specsim.metrics.record import Columns
+from specsim.study.folder import recover, write_folder
 
 
 def to_json(value: Any) -> str:
@@ -82,87 +78,16 @@ def write_run(
     Raises:
         InputError: the place cannot be written.
     """
-    partial = _beside(directory, "partial")
-    try:
-        partial.mkdir(parents=True)
+
+    def fill(partial: Path) -> None:
         (partial / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
         (partial / "summary.json").write_text(to_json(summary), encoding="utf-8")
         _write_points(partial / "requests.parquet", requests)
         _write_points(partial / "steps.parquet", steps)
         for name, content in files.items():
             (partial / name).write_bytes(content)
-        _swap(partial, directory)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise InputError(
-            f"{directory}: the run cannot be written: {error.strerror or error}; choose another "
-            "place with --out"
-        ) from error
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
-
-def require_writable(folder: Path) -> None:
-    """Make the folder of run directories, before there is anything to lose.
-
-    Raises:
-        InputError: it cannot be made, or nothing can be written in it.
-    """
-    probe = _beside(folder / "probe", "partial")
-    try:
-        probe.mkdir(parents=True)
-        probe.rmdir()
-    except OSError as error:
-        raise InputError(
-            f"{folder}: runs cannot be written there: {error.strerror or error}; choose another "
-            "place with --out"
-        ) from error
-
-
-def _beside(directory: Path, what: str) -> Path:
-    """Name a hidden folder beside `directory` that nobody else uses, and that tells its owner."""
-    owner = f"{os.uname().nodename}.{os.getpid()}"
-    return directory.with_name(f".{directory.name}.{owner}.{uuid.uuid4().hex[:8]}.{what}")
-
-
-def _swap(partial: Path, directory: Path) -> None:
-    """Put `partial` in the place of `directory`, whoever else does so at the same time.
-
-    A reader sees the old one or the new one, or for an instant none; never a part of one.
-    """
-    while True:
-        try:
-            partial.rename(directory)
-            break
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        old = _beside(directory, "old")
-        try:
-            directory.rename(old)
-        except FileNotFoundError:
-            continue  # another process has just moved it away
-        shutil.rmtree(old, ignore_errors=True)
-    _sweep_up(directory)
-
-
-def _sweep_up(directory: Path) -> None:
-    """Remove what killed processes of this machine left beside `directory`."""
-    for path in directory.parent.glob(f".{directory.name}.{os.uname().nodename}.*.*.*"):
-        pid = path.name.split(".")[-3]
-        if pid.isdecimal() and not _alive(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    write_folder(directory, fill, what="run")
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
@@ -192,12 +117,16 @@ def is_complete(directory: Path) -> bool:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    recover(path.parent)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path.parent}: holds no run ({path.name} is missing)") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    found, problem = read_json(text, where=str(path))
+    if problem is not None:
+        raise InputError(f"{problem}; the run cannot be read: run it again")
     if not isinstance(found, dict):
         raise InputError(f"{path}: cannot be read: it holds no JSON object")
     return found

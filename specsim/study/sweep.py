@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ import specsim
 from specsim.errors import InputError, SpecsimError
 from specsim.stats.intervals import mean_interval
 from specsim.study.executor import Place, settle_tasks
+from specsim.study.folder import recover, write_folder
 from specsim.study.grid import Point, Study, load_study
 from specsim.study.points import StoredPoint, read_shard, run_stored, stored_point, variant_text
 from specsim.study.run import PointTask
@@ -244,25 +243,14 @@ def _write(
     summary: Mapping[str, Any],
     table: pd.DataFrame,
 ) -> None:
-    partial = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
-    old = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
+
+    def fill(partial: Path) -> None:
         (partial / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
         (partial / "summary.json").write_text(to_json(summary), encoding="utf-8")
         table.to_parquet(partial / "table.parquet", index=False)
         table.to_csv(partial / "table.csv", index=False, float_format="%.10g")
-        if directory.exists():
-            directory.rename(old)
-        partial.rename(directory)
-    except OSError as error:
-        raise InputError(
-            f"{directory}: the study cannot be written: {error.strerror or error}; choose another "
-            "place with --out"
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+
+    write_folder(directory, fill, what="study")
 
 
 def read_table(directory: Path) -> pd.DataFrame:
@@ -271,6 +259,7 @@ def read_table(directory: Path) -> pd.DataFrame:
     Raises:
         InputError: there is none.
     """
+    recover(directory)
     path = directory / "table.parquet"
     if not path.is_file():
         raise InputError(f"{directory}: holds no study (table.parquet is missing)")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import InputError, MissingDependencyError, SpecsimError, nearest
+from specsim.jsontext import read_json
 from specsim.report.pareto import frontier
 from specsim.scenario.load import validate
 from specsim.scenario.locate import find_scenario
@@ -71,10 +72,8 @@ def _form(text: str) -> str:
 
 
 def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+    value, problem = read_json(text, where="")
+    return text if problem is not None else value
 
 
 def tune(

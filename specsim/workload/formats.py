@@ -15,7 +15,6 @@ Facts: the publishers' own descriptions, as `SOURCE.md` beside the data has them
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError, Problem, ScenarioError, nearest
+from specsim.jsontext import read_json
 from specsim.workload.trace_file import (
     BadRows,
     Refused,
@@ -296,10 +296,10 @@ def read_columns(path: Path, names: tuple[str, ...]) -> tuple[NDArray[np.int64],
 
 
 def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RowError("", f"is no JSON: {error}") from error
+    value, problem = read_json(text, where="")
+    if problem is not None:
+        raise RowError("", problem.message)
+    return value
 
 
 def _mooncake(line: int, value: Any, report: RowReport) -> Row:

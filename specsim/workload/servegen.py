@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import csv
 import heapq
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from specsim.errors import InputError
+from specsim.jsontext import read_json
 from specsim.rng import stream
 from specsim.workload.feed import Arrival, FeedFactory
 from specsim.workload.processes import UnitGaps
@@ -207,10 +207,9 @@ def _gaps(
 
 def _lengths(path: Path, report: RowReport) -> tuple[tuple[float, Histogram, Histogram], ...]:
     text = "\n".join(line for _, line in numbered_lines(path, RowReport()))
-    try:
-        windows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is no JSON: {error}") from error
+    windows, problem = read_json(text, where=str(path))
+    if problem is not None:
+        raise InputError(str(problem))
     if not isinstance(windows, dict):
         raise InputError(f"{path}: a JSON object of windows is needed")
     found = []

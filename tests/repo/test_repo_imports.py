@@ -45,6 +45,8 @@ TIER = {
     "registry": 2,
     "rng": 1,
     "units": 1,
+    "jsontext": 2,
+    "archive": 2,
     "errors": 1,
     "": 0,
 }

@@ -51,7 +51,7 @@ def test_bare_code_becomes_the_start_of_a_reply() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{oops", r"a.jsonl:2: not JSON"),
+        ("{oops", r"a.jsonl:2:2: not JSON"),
         ([1], r"a.jsonl:2: list, expected an object"),
         ({"domain": "maths", "prompt": "x"}, r"'maths' is none of math, code, chat.*\"math\""),
         ({"domain": "math", "prompt": " "}, r"a.jsonl:2: `prompt` is ' '"),

@@ -97,7 +97,7 @@ def test_token_ids_alone_bring_a_store_back(tmp_path: Path) -> None:
     )  # fmt: skip
     assert read_token_file(path) == [([3, 5, 2], 2, 0), ([9, 9], 1, 2)]
     np.savez(path, other=[1])
-    with pytest.raises(InputError, match="not a file of token ids"):
+    with pytest.raises(InputError, match="not a specsim file of token ids: train_token"):
         read_token_file(path)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,8 @@ import pandas as pd
 import pytest
 
 from specsim.errors import InputError
-from specsim.study.store import (
-    is_complete,
-    read_manifest,
-    read_summary,
-    require_writable,
-    write_run,
-)
+from specsim.study.folder import require_writable, write_folder
+from specsim.study.store import is_complete, read_manifest, read_summary, write_run
 
 COLUMNS = {"end_s": np.array([1.0, 2.0]), "rank": np.array([0, 0])}
 
@@ -70,7 +67,7 @@ def test_reading_what_is_no_run_says_so(tmp_path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         read_summary(tmp_path)
     (tmp_path / "summary.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="not JSON"):
         read_summary(tmp_path)
 
 
@@ -131,3 +128,53 @@ def test_a_damaged_manifest_is_no_complete_run(tmp_path, text) -> None:
     assert not is_complete(tmp_path)
     with pytest.raises(InputError, match="cannot be read"):
         read_manifest(tmp_path)
+
+
+def _die_at_rename(folder: str, number: int) -> None:
+    """Write x = 2 over a run, and die by SIGKILL just before the rename of this number."""
+    made, left = Path.rename, [number]
+
+    def rename(path: Path, target: Path) -> Path:
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+        return made(path, target)
+
+    Path.rename = rename  # type: ignore[method-assign]
+    _write(Path(folder) / "abc", summary={"x": 2})
+
+
+@pytest.mark.parametrize(("renames", "there"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)])
+def test_killed_between_any_two_renames_a_whole_run_is_found(tmp_path, renames, there) -> None:
+    # whole; in vain onto the old one; old aside; the new one in its place.
+    _write(tmp_path / "abc", summary={"x": 1})
+    process = multiprocessing.get_context("fork").Process(
+        target=_die_at_rename, args=(str(tmp_path), renames)
+    )
+    process.start()
+    process.join()
+    assert (process.exitcode == -signal.SIGKILL) == (renames < 4)
+    assert read_summary(tmp_path / "abc") == {"x": there}
+    _write(tmp_path / "abc", summary={"x": 3})
+    assert [path.name for path in tmp_path.iterdir()] == ["abc"]
+    assert read_summary(tmp_path / "abc") == {"x": 3}
+
+
+def test_a_folder_that_is_being_exchanged_is_left_to_its_owner(tmp_path) -> None:
+    _write(tmp_path / "abc")
+    (tmp_path / "abc").rename(tmp_path / f".abc.{os.uname().nodename}.{os.getpid()}.1.whole")
+    with pytest.raises(InputError, match="holds no run"):
+        read_summary(tmp_path / "abc")
+
+
+def test_a_full_disk_leaves_the_run_before_it(tmp_path) -> None:
+    _write(tmp_path / "abc", summary={"x": 1})
+
+    def fill(partial: Path) -> None:
+        (partial / "summary.json").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(InputError, match=r"the run cannot be written: No space left.*--out"):
+        write_folder(tmp_path / "abc", fill, what="run")
+    assert read_summary(tmp_path / "abc") == {"x": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["abc"]

@@ -113,7 +113,7 @@ def test_blocks_that_do_not_cover_the_prompt_are_counted_and_kept(tmp_path: Path
         (mooncake(1, ids="[true]"), "hash_ids", "integers"),
         (mooncake(1, ids="3"), "hash_ids", "list"),
         ("[1, 2]\n", "", "JSON object"),
-        ('{"timestamp": 1, "input\n', "", "no JSON"),
+        ('{"timestamp": 1, "input\n', "", "not JSON"),
     ],
 )
 def test_bad_rows_say_file_line_and_field(tmp_path: Path, row: str, name: str, said: str) -> None:
