@@ -21,9 +21,14 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     (
         "check",
         "specsim.cli.check:check",
-        "Say everything that is wrong with a scenario; run nothing.",
+        "Say everything that is wrong with scenarios, studies, tables and traces.",
     ),
-    ("list", "specsim.cli.listing:listing", "List shipped scenarios, profiles, or schedulers."),
+    ("init", "specsim.cli.init:init", "Write a scenario with comments, to be changed."),
+    (
+        "list",
+        "specsim.cli.listing:listing",
+        "List shipped scenarios, studies, profiles or schedulers.",
+    ),
     ("sweep", "specsim.cli.sweep:sweep", "Run every point of a study; go on where it was killed."),
     ("pareto", "specsim.cli.pareto:pareto", "Draw throughput against the speed of one user."),
     (
@@ -44,10 +49,12 @@ VERBS: tuple[tuple[str, str, str], ...] = (
         "Write a run for another tool, or its policy for an engine.",
     ),
     ("report", "specsim.cli.report:report", "Draw a stored run or study as a page."),
+    ("rerun", "specsim.cli.rerun:rerun", "Run a stored run again and compare the bytes."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
     ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),
     ("lossless", "specsim.cli.lossless:app", "Prove or refute that a scheduler is lossless."),
     ("profile", "specsim.cli.profile:app", "Measure and convert step-cost tables."),
+    ("completion", "specsim.cli.completion:completion", "Print completion for a shell."),
     ("schema", "specsim.cli.schema:schema", "Print the JSON schema of scenario files."),
 )
 """Verb, where its code is, and what it does."""
@@ -63,6 +70,11 @@ _EXTRAS = {
     "perfetto": "trace",
     "optuna": "tune",
 }
+
+
+FAULT = 70
+"""Exit code of a fault of ours: EX_SOFTWARE of sysexits.h."""
+_SHOWN_FRAMES = 8
 
 
 def make_app() -> App:
@@ -84,8 +96,8 @@ def make_app() -> App:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: done. 1: a fault of specsim, or a validation that fails. 2: a mistake in what was given. 3: a
-    scheduler that is not what it says it is. 130: interrupted.
+    0: done. 1: a comparison or a point of a study that fails. 2: a mistake in what was given. 3: a
+    scheduler that is not what it says it is. 70: a fault of specsim. 130: interrupted.
 
     Args:
         argv: arguments after the program's name; those of the process if None.
@@ -176,10 +188,12 @@ def _fault() -> int:
     import platform
     import traceback
 
-    traceback.print_exc()
-    python = platform.python_version()
+    # The innermost frames say where; the outermost are the parser's.
+    python, system = platform.python_version(), platform.system()
+    _say(traceback.format_exc(limit=-_SHOWN_FRAMES))
     _say(
-        f"\nspecsim: this is a fault of specsim {__version__} (Python {python}), not of what you "
-        "gave it.\nPlease report it with the lines above, the command, and the scenario file."
+        f"specsim: this is a fault of specsim {__version__} (Python {python}, {system}), not of "
+        "what you gave it.\nPlease report it, as CONTRIBUTING.md says, with the lines above, the "
+        "command, and the\nscenario or input files of it. What was finished before is kept."
     )
-    return 1
+    return FAULT

@@ -9,6 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
+from specsim.cli.common import Jobs, Json, Quiet, Set, progress
+
 
 def capacity(
     scenario: str,
@@ -19,11 +21,11 @@ def capacity(
     low: Annotated[float | None, Parameter(show_default=False)] = None,
     high: Annotated[float | None, Parameter(show_default=False)] = None,
     replications: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1000))] = 3,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
-    jobs: Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=512))] = None,
+    set_: Set = (),
+    jobs: Jobs = None,
     out: Annotated[Path | None, Parameter(show_default=False)] = None,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    quiet: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Find the largest number of users, or rate, at which an SLO holds.
 
@@ -49,18 +51,13 @@ def capacity(
         Processes; as many as there are processors if left out.
     out
         Write the result as JSON to this file too.
-    json
-        Print JSON instead of a table.
-    quiet
-        No progress on stderr.
     """
-    from specsim.cli.progress import progress_bar
     from specsim.report.capacity import print_capacity
     from specsim.study.capacity import capacity as find
     from specsim.study.executor import Place
     from specsim.study.store import to_json
 
-    with progress_bar(show=not quiet and sys.stderr.isatty()) as progress:
+    with progress(quiet=quiet) as show:
         found = find(
             scenario,
             slo,
@@ -70,7 +67,7 @@ def capacity(
             high=high,
             replications=replications,
             place=Place(jobs or min(os.cpu_count() or 1, replications)),
-            progress=progress,
+            progress=show,
         )
     if out is not None:
         out.write_text(to_json(found), encoding="utf-8")

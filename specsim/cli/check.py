@@ -1,34 +1,37 @@
-"""`specsim check`: everything that is wrong with a scenario, without running it."""
+"""`specsim check`: everything that is wrong with files, without running them."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from specsim.cli.common import Json, Quiet, Set, answer, beware
+
 
 def check(
-    scenario: str,
+    files: Annotated[tuple[str, ...], Parameter(negative=())],
     /,
     *,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
+    set_: Set = (),
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Say everything that is wrong with a scenario; run nothing.
+    """Say everything that is wrong with scenarios, studies, step tables and traces; run nothing.
 
     Parameters
     ----------
-    scenario
-        A scenario file, or the name of a shipped one.
+    files
+        Scenario or study files, names of shipped ones, step tables (.json) and traces (.npz).
     set_
-        Change a value of the scenario, such as `--set policies.greedy.gamma=5`; may be repeated.
+        Change a value of the scenarios, such as `--set policies.greedy.gamma=5`; may be repeated.
     """
-    from specsim.scenario.check import build_arms
-    from specsim.scenario.load import load_scenario, scenario_hash
-    from specsim.scenario.locate import find_scenario
+    from specsim.study.checks import check_files
 
-    loaded = load_scenario(find_scenario(scenario), overrides=set_)
-    arms = build_arms(loaded)
-    digest = scenario_hash(loaded.scenario)[:12]
-    sys.stdout.write(f"{loaded.path}: right; {len(arms)} policies; content {digest}\n")
+    found = check_files(files, overrides=set_)
+    body = [{"file": c.file, "kind": c.kind, "says": c.says, "notes": c.notes} for c in found]
+    answer(body, "".join(f"{c.file}: right; {c.says}\n" for c in found), json=json)
+    for checked in found:
+        for note in checked.notes:
+            beware(f"{checked.file}: {note}", quiet=quiet)
     return 0

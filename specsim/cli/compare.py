@@ -8,6 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from specsim.cli.common import Json, Quiet
+
 
 def compare(
     a: str,
@@ -15,7 +17,8 @@ def compare(
     /,
     *,
     page: Annotated[Path | None, Parameter(show_default=False)] = None,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Compare B with A: paired differences with intervals; nothing is simulated.
 
@@ -27,9 +30,8 @@ def compare(
         Likewise.
     page
         Write an HTML page to this file too.
-    json
-        Print JSON instead of a table.
     """
+    del quiet  # it says nothing on stderr
     from specsim.report.comparison import page_of_comparison, print_comparison
     from specsim.report.html import html
     from specsim.study.compare import compare as find

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+
+from specsim.cli.common import Json, Quiet, answer, beware
 
 
 def export(
@@ -18,6 +19,8 @@ def export(
     concurrency: Annotated[int | None, Parameter(show_default=False)] = None,
     context: Annotated[int | None, Parameter(show_default=False)] = None,
     out: Annotated[Path | None, Parameter(show_default=False)] = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Write a stored run in another tool's shape, or its policy as engine configuration.
 
@@ -45,9 +48,9 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in found.files.items():
         (folder / name).write_text(content, encoding="utf-8")
-        sys.stdout.write(f"{folder / name}\n")
-    for flag in found.flags:
-        sys.stdout.write(f"{flag}\n")
+    written = [str(folder / name) for name in found.files]
+    body = {"files": written, "flags": list(found.flags), "notes": list(found.notes)}
+    answer(body, "".join(f"{line}\n" for line in (*written, *found.flags)), json=json)
     for note in found.notes:
-        sys.stderr.write(f"beware: {note}\n")
+        beware(note, quiet=quiet)
     return 0

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from specsim.cli.common import Json, Quiet
+
 
 def import_(
     kind: Literal[
@@ -27,6 +29,8 @@ def import_(
     gpus: Annotated[int | None, Parameter(show_default=False)] = None,
     model: Annotated[str | None, Parameter(show_default=False)] = None,
     out: Annotated[Path | None, Parameter(show_default=False)] = None,
+    json: Json = True,
+    quiet: Quiet = False,
 ) -> int:
     """Read another tool's file: times in seconds, rates as fractions, lengths with the bonus in.
 
@@ -44,6 +48,7 @@ def import_(
     out
         Of results: a CSV of points for `specsim pareto --measured`. Of records: a trace (.npz).
     """
+    del json, quiet  # JSON is all that it prints
     from specsim.study.imports import (
         import_golden,
         import_records,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
+
+from specsim.cli.common import Json, Quiet, Set
 
 if TYPE_CHECKING:
     from specsim.lossless.conformance import Report
@@ -34,8 +36,9 @@ def lossless(
     /,
     *,
     samples: int | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
+    json: Json = False,
+    quiet: Quiet = False,
+    set_: Set = (),
     post_token: Annotated[bool, Parameter(negative=())] = False,
     seed: int = 0,
     workers: int | None = None,
@@ -53,8 +56,6 @@ def lossless(
         `my_module:MyScheduler`.
     samples
         Monte-Carlo samples a case; each case's own number if not given.
-    json_
-        Print JSON.
     set_
         A parameter of the scheduler, such as `--set lag=1`; may be repeated.
     post_token
@@ -78,29 +79,39 @@ def lossless(
     groups = tuple(dict.fromkeys(case.group for case in CASES))
     if what == "all" or what in groups:
         workers = workers or (len(os.sched_getaffinity(0)) if what == "all" else 1)
-        return _catalogue(what, samples=samples, seed=seed, workers=workers, json_=json_, out=out)
-    return _judge(what, set_, samples=samples, seed=seed, json_=json_, post_token=post_token)
+        return _catalogue(
+            what, samples=samples, seed=seed, workers=workers, json_=json, out=out, quiet=quiet
+        )
+    return _judge(what, set_, samples=samples, seed=seed, json_=json, post_token=post_token)
 
 
 def _catalogue(
-    what: str, *, samples: int | None, seed: int, workers: int, json_: bool, out: Path | None
+    what: str,
+    *,
+    samples: int | None,
+    seed: int,
+    workers: int,
+    json_: bool,
+    out: Path | None,
+    quiet: bool,
 ) -> int:
     from specsim.lossless.report import collected, jobs, page, run_job
 
     todo = jobs(None if what == "all" else what, samples=samples, seed=seed)
+    say = _silent if quiet else _said
     if workers == 1:
-        result = collected(run_job(_said(job)) for job in todo)
+        result = collected(run_job(say(job)) for job in todo)
     else:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            result = collected(pool.map(run_job, map(_said, todo)))
+            result = collected(pool.map(run_job, map(say, todo)))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         command = f"specsim lossless {what} --out {out.as_posix()}"
         (out / "README.md").write_text(page(result, command), encoding="utf-8")
-        (out / "cases.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        (out / "cases.json").write_text(dumps(result, indent=1) + "\n", encoding="utf-8")
     if json_:
-        sys.stdout.write(json.dumps(result, indent=1) + "\n")
+        sys.stdout.write(dumps(result, indent=1) + "\n")
     else:
         sys.stdout.write(_table(result))
     return 0 if _all_right(result) else REFUTED
@@ -148,7 +159,7 @@ def _judge(
     rows = [] if report.verdict is None else _sampled(what, factory, samples, seed)
     if json_:
         row = battery_row(what, report)
-        sys.stdout.write(json.dumps({"cases": [row], "monte_carlo": rows}, indent=1) + "\n")
+        sys.stdout.write(dumps({"cases": [row], "monte_carlo": rows}, indent=1) + "\n")
     else:
         sys.stdout.write(_verdict(what, report, rows))
     return 0 if report.as_declared else REFUTED
@@ -191,6 +202,10 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
             f"{row['visible_bias']:.4f} would be seen"
         )
     return "\n".join(lines) + "\n"
+
+
+def _silent(job: Job) -> Job:
+    return job
 
 
 def _said(job: Job) -> Job:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
+
+from specsim.cli.common import Jobs, Json, Quiet, Set, cores, progress
 
 
 def pareto(
@@ -17,11 +18,11 @@ def pareto(
     axes: Literal["paper", "vllm", "inferencex", "aiperf", "trtllm"] = "paper",
     measured: Annotated[tuple[Path, ...], Parameter(negative=(), show_default=False)] = (),
     replications: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=100))] = 1,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
+    set_: Set = (),
     out: Path = Path("runs"),
-    jobs: Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=512))] = None,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    quiet: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    jobs: Jobs = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Draw throughput against speed, with published and measured lines under it.
 
@@ -41,17 +42,12 @@ def pareto(
         Folder of run directories.
     jobs
         Processes; as many as there are processors if left out.
-    json
-        Print the numbers as JSON.
-    quiet
-        No progress on stderr.
     """
-    from specsim.cli.progress import progress_bar
     from specsim.report.frontiers import print_frontier
     from specsim.study.frontier import draw
     from specsim.study.store import to_json
 
-    with progress_bar(show=not quiet and sys.stderr.isatty()) as progress:
+    with progress(quiet=quiet) as show:
         drawn = draw(
             target,
             axes=axes,
@@ -59,8 +55,8 @@ def pareto(
             replications=replications,
             overrides=set_,
             out=out,
-            jobs=jobs or os.cpu_count() or 1,
-            progress=progress,
+            jobs=cores(jobs),
+            progress=show,
         )
     if json:
         sys.stdout.write(to_json(drawn.result))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from specsim.cli.common import Json, Quiet, answer, progress
 from specsim.cli.profile_inputs import (
     named_table,
     note,
@@ -56,7 +57,8 @@ def run(
     max_tokens: int = 256,
     tokens_per_request: int = 1,
     model_name: str | None = None,
-    quiet: Annotated[bool, _Flag] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Time steps into a file of raw rows: of random weights on this machine, or of a server.
 
@@ -114,12 +116,13 @@ def run(
         Tokens that the server verifies a request and step: 1 without speculation, 1 + k with.
     model_name
         Model to ask the server for; its first one if left out.
-    quiet
-        No progress on stderr.
     """
-    from specsim.cli.progress import progress_bar
 
-    with progress_bar(show=not quiet and sys.stderr.isatty()) as progress:
+    def say(line: str) -> None:
+        if not quiet:
+            note(line)
+
+    with progress(quiet=quiet) as show:
         if server is not None:
             from specsim.profiler.server import ServerLoad, measure_server
 
@@ -129,11 +132,12 @@ def run(
                 read_numbers(concurrency, "--concurrency"),
                 load,
                 model=model_name,
-                progress=progress,
+                progress=show,
             )
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text("".join(row.to_json() + "\n" for row in rows), encoding="utf-8")
-            sys.stdout.write(f"{len(rows)} rows of {server} in {out}\n")
+            body = {"file": str(out), "timed": len(rows), "kept": 0, "dropped": []}
+            answer(body, f"{len(rows)} rows of {server} in {out}\n", json=json)
             return 0
         from specsim.cost.shape import load_shape
         from specsim.profiler.run import RunPlan, profile_run
@@ -165,10 +169,16 @@ def run(
             clock=clock,
             flush_l2=not warm_l2,
         )
-        result = profile_run(plan, out, progress=progress, on_note=note)
-    sys.stdout.write(f"{result.timed} rows timed, {result.resumed} kept, in {out}\n")
-    for case, reason in result.dropped:
-        note(f"dropped {case.batch_tokens} tokens x {case.num_requests} requests: {reason}")
+        result = profile_run(plan, out, progress=show, on_note=say)
+    dropped = [
+        f"dropped {case.batch_tokens} tokens x {case.num_requests} requests: {reason}"
+        for case, reason in result.dropped
+    ]
+    body = {"file": str(out), "timed": result.timed, "kept": result.resumed, "dropped": dropped}
+    text = f"{result.timed} rows timed, {result.resumed} kept, in {out}\n"
+    answer(body, text, json=json)
+    for line in dropped:
+        say(line)
     return 0
 
 
@@ -202,6 +212,8 @@ def fit(
     source: str | None = None,
     date: str | None = None,
     licence: str = "Apache-2.0",
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Make a step table of raw rows, telemetry or a frontier line.
 
@@ -250,6 +262,7 @@ def fit(
     licence
         Licence of the numbers.
     """
+    del quiet  # it says nothing on stderr
     from specsim.cost.fit import fit_table, held_out_errors, split_rows
     from specsim.cost.table import save_table
     from specsim.cost.telemetry import fit_host, fit_linear, linear_table
@@ -262,17 +275,20 @@ def fit(
         points = read_telemetry(read_text(raw), kind, *loads)
         if host_of is not None:
             host = fit_host(named_table(host_of), points, read=read)
-            sys.stdout.write(host_text(host, points, str(raw)))
+            answer(asdict(host), host_text(host, points, str(raw)), json=json)
             return 0
         told_linear = provenance_of(raw, "fitted", source, date, licence)
         line = fit_linear(points)
         made = linear_table(
             line, points, name=name or raw.name.split(".")[0], provenance=told_linear
         )
-        sys.stdout.write(linear_text(line))
         if out is not None:
             save_table(made, out)
-            sys.stdout.write(f"written: {out}\n")
+        answer(
+            asdict(line) | {"file": str(out) if out else None},
+            linear_text(line) + _written(out),
+            json=json,
+        )
         return 0
     rows = read_raw(read_text(raw), kind, *loads)
     provenance = provenance_of(raw, status, source, date, licence)
@@ -288,11 +304,23 @@ def fit(
     if hold_out is not None:
         kept, held = split_rows(rows, hold_out, stream(seed, "profile/hold_out"))
         errors = held_out_errors(fit_table(kept, **told).table, held)  # type: ignore[arg-type]
-    sys.stdout.write(fit_text(result, errors))
     if out is not None:
         save_table(result.table, out)
-        sys.stdout.write(f"written: {out}\n")
+    body = {
+        "name": result.table.name,
+        "form": result.form,
+        "batch_tokens": [int(n) for n in result.table.verify.probes_N],
+        "leave_one_out": list(result.leave_one_out),
+        "held_out": errors,
+        "findings": [asdict(finding) for finding in result.findings],
+        "file": str(out) if out else None,
+    }
+    answer(body, fit_text(result, errors) + _written(out), json=json)
     return 0
+
+
+def _written(out: Path | None) -> str:
+    return "" if out is None else f"written: {out}\n"
 
 
 for _verb in (show, compare, convert, check, roofline):

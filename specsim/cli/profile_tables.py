@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from specsim.cli.common import Json, Quiet, answer
 from specsim.cli.profile_inputs import (
     any_table,
     find_table,
@@ -19,8 +20,6 @@ from specsim.cli.profile_inputs import (
 )
 from specsim.errors import InputError
 
-_Flag = Parameter(negative=(), show_default=False)
-
 
 def show(
     table: str,
@@ -28,7 +27,8 @@ def show(
     *,
     at: str | None = None,
     plot: Path | None = None,
-    json: Annotated[bool, _Flag] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Say and draw what a table holds: knee, risers, cliff, and what each reading charges.
 
@@ -40,9 +40,8 @@ def show(
         Token counts at which the readings are compared; where they differ most if left out.
     plot
         Picture to write, .png or .svg.
-    json
-        Print JSON instead of text.
     """
+    del quiet  # it says nothing on stderr
     from specsim.report.steptable import as_text, describe
 
     found = named_table(table)
@@ -65,7 +64,8 @@ def compare(
     at: str | None = None,
     read: Literal["floor", "linear", "ceil"] = "linear",
     plot: Path | None = None,
-    json: Annotated[bool, _Flag] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Set tables beside each other: step times and their ratio to the first.
 
@@ -79,9 +79,8 @@ def compare(
         How to read between probes.
     plot
         Picture to write, .png or .svg.
-    json
-        Print JSON instead of text.
     """
+    del quiet  # it says nothing on stderr
     from specsim.report.steptable import comparison, comparison_text
 
     if len(tables) < 2:
@@ -119,6 +118,8 @@ def convert(
     source: str | None = None,
     date: str | None = None,
     licence: str = "not said",
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Turn a table or timings of one tool into another's form.
 
@@ -152,6 +153,7 @@ def convert(
     licence
         Licence of a foreign file's numbers.
     """
+    del quiet  # it says nothing on stderr
     from specsim.interop.tables import About, guess_form, read_table, read_text, write_table
 
     path = Path(table) if Path(table).is_file() else find_table(table)
@@ -167,14 +169,16 @@ def convert(
         from specsim.cost.table import save_table
 
         save_table(found, out)
+        answer({"file": str(out)}, "", json=json)
         return 0
     written = write_table(
         found, to, context_tokens=context, tokens_per_request=tokens_per_request, reading=reading
     )
     if out is None:
-        sys.stdout.write(written)
+        answer({"text": written}, written, json=json)
     else:
         out.write_text(written, encoding="utf-8")
+        answer({"file": str(out)}, "", json=json)
     return 0
 
 
@@ -186,7 +190,8 @@ def check(
     gpu: str | None = None,
     gpus: int = 1,
     weight_bytes: float = 2.0,
-    json: Annotated[bool, _Flag] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Say everything wrong or odd about a table; exit code 1 if it should not be used.
 
@@ -202,9 +207,8 @@ def check(
         GPUs that share the model.
     weight_bytes
         Bytes a weight: 2 for bf16, 1 for fp8, 0.5 for fp4.
-    json
-        Print JSON instead of text.
     """
+    del quiet  # it says nothing on stderr
     from specsim.report.steptable import check_lines, check_table_facts
 
     facts = check_table_facts(
@@ -231,6 +235,8 @@ def roofline(
     max_tokens: int = 2048,
     max_requests: int = 256,
     date: str | None = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Make a table of nothing but hardware limits: the last resort where nobody has measured.
 
@@ -257,6 +263,7 @@ def roofline(
     date
         Day, YYYY-MM-DD; today if left out.
     """
+    del quiet  # it says nothing on stderr
     from specsim.cli.profile_inputs import today
     from specsim.cost.roofline import Roofline, gpu_named, roofline_table
     from specsim.cost.shape import load_shape
@@ -273,5 +280,6 @@ def roofline(
         launch_s=launch_ms * 1e-3,
     )
     save_table(made, out)
-    sys.stdout.write(f"written: {out} (derived from data-sheet limits; nothing was measured)\n")
+    text = f"written: {out} (derived from data-sheet limits; nothing was measured)\n"
+    answer({"file": str(out)}, text, json=json)
     return 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from specsim.cli.common import Json, Quiet, answer
 from specsim.errors import InputError
 
 
@@ -20,6 +20,8 @@ def report(
     perfetto: Annotated[Path | None, Parameter(show_default=False)] = None,
     policy: Annotated[str | None, Parameter(show_default=False)] = None,
     concurrency: Annotated[int | None, Parameter(show_default=False)] = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Draw a stored run or study; nothing is simulated.
 
@@ -38,16 +40,18 @@ def report(
     concurrency
         Under which load, users a rank; may be left out if there is one.
     """
+    del quiet  # it says nothing on stderr
     if perfetto is not None:
         from specsim.report.perfetto import write_timeline
 
         packets = write_timeline(run, perfetto, policy=policy, concurrency=concurrency)
-        sys.stdout.write(f"{perfetto}: {packets} packets\n")
+        text = f"{perfetto}: {packets} packets\n"
+        answer({"file": str(perfetto), "packets": packets}, text, json=json)
         return 0
     if policy is not None or concurrency is not None:
         raise InputError("--policy and --concurrency choose a timeline; give --perfetto FILE too")
     from specsim.study.reports import write_report
 
     path = write_report(run, format=format, out=out)
-    sys.stdout.write(f"{path}\n")
+    answer({"file": str(path)}, f"{path}\n", json=json)
     return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
+
+from specsim.cli.common import Jobs, Json, Quiet, cores, progress
 
 
 def sweep(
@@ -15,12 +16,12 @@ def sweep(
     /,
     *,
     out: Path = Path("runs"),
-    jobs: Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=512))] = None,
+    jobs: Jobs = None,
     executor: Literal["processes", "dask"] = "processes",
     scheduler: Annotated[str | None, Parameter(show_default=False)] = None,
     retry_failed: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    quiet: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Run every point of a study that is not finished yet, and write its table.
 
@@ -42,12 +43,7 @@ def sweep(
         installed and `--out` on a file system that they share.
     retry_failed
         Run points again that failed before.
-    json
-        Print the summary as JSON instead of a table.
-    quiet
-        No progress on stderr.
     """
-    from specsim.cli.progress import progress_bar
     from specsim.errors import InputError
     from specsim.study.executor import Place
     from specsim.study.grid import find_study
@@ -56,10 +52,10 @@ def sweep(
 
     if (executor == "dask") != (scheduler is not None):
         raise InputError("--executor dask and --scheduler ADDRESS belong together: give both")
-    place = Place(jobs=jobs or os.cpu_count() or 1, scheduler=scheduler)
-    with progress_bar(show=not quiet and sys.stderr.isatty()) as progress:
+    place = Place(jobs=cores(jobs), scheduler=scheduler)
+    with progress(quiet=quiet) as show:
         result = run_sweep(
-            find_study(study), out=out, place=place, retry_failed=retry_failed, progress=progress
+            find_study(study), out=out, place=place, retry_failed=retry_failed, progress=show
         )
     if json:
         sys.stdout.write(to_json(result.summary))

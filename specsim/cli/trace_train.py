@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from specsim.cli.trace import progress, prompts_of
+from specsim.cli.common import Json, Quiet, answer, progress
+from specsim.cli.trace import prompts_of
 
 Head = Literal["none", "vanilla", "gated", "rnn"]
 Flag = Annotated[bool, Parameter(negative=())]
@@ -33,6 +34,8 @@ def train(
     soft_label: float = 0.5,
     seed: int = 0,
     threads: int | None = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Train a DSpark drafter for the embedded target on text that the target writes.
 
@@ -89,7 +92,7 @@ def train(
     target = opening.open_target(opening.EMBEDDED)
     if text is not None:
         runner.restore_store(out / "text", target, text)
-    with progress() as show:
+    with progress(quiet=quiet) as show:
         runner.fill_store(
             out / "text",
             target,
@@ -145,5 +148,6 @@ def train(
     save_drafter(
         trainer.drafter, out, num_target_layers=30, shared=True, extra={"specsim_training": about}
     )
-    print(f"drafter after {trainer.step} steps in {out}")
+    done = f"drafter after {trainer.step} steps in {out}\n"
+    answer({"folder": str(out), "steps": trainer.step}, done, json=json)
     return 0

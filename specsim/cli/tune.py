@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
+
+from specsim.cli.common import Jobs, Json, Quiet, Set, cores, progress
 
 
 def tune(
@@ -18,11 +19,11 @@ def tune(
     search: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)],
     slo: Annotated[float | None, Parameter(show_default=False)] = None,
     trials: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=100_000))] = 40,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)] = (),
+    set_: Set = (),
     out: Path = Path("runs"),
-    jobs: Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=512))] = None,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    quiet: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    jobs: Jobs = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Search for the most throughput of a policy under an SLO (needs the extra `tune`).
 
@@ -45,18 +46,13 @@ def tune(
         Folder of run directories; points are shared with sweeps.
     jobs
         Processes; as many as there are processors if left out.
-    json
-        Print JSON.
-    quiet
-        No progress on stderr.
     """
-    from specsim.cli.progress import progress_bar
     from specsim.study.executor import Place
     from specsim.study.store import to_json
     from specsim.study.tune import parse_space
     from specsim.study.tune import tune as find
 
-    with progress_bar(show=not quiet and sys.stderr.isatty()) as progress:
+    with progress(quiet=quiet) as show:
         found = find(
             scenario,
             policy,
@@ -65,8 +61,8 @@ def tune(
             trials=trials,
             overrides=set_,
             out=out,
-            place=Place(jobs or os.cpu_count() or 1),
-            progress=progress,
+            place=Place(cores(jobs)),
+            progress=show,
         )
     if json:
         sys.stdout.write(to_json(found))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from specsim.cli.common import Json, Quiet
 
 
 def validate(
     name: str,
     /,
     *,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    json: Json = False,
+    quiet: Quiet = False,
     points: Path | None = None,
 ) -> int:
     """Run a shipped comparison and say whether it passes.
@@ -22,11 +22,10 @@ def validate(
     ----------
     name
         Which one: `queueing`, `replay`, `dspark_fig7`, `vllm_b300`, ..; a wrong name lists them.
-    json
-        Print {name, metrics, limits, failed, fitted_on, predicted, pass} instead of a table.
     points
         File of measured points, for `inferencemax`: aiconfigurator's silicon_sample.csv or alike.
     """
+    del quiet  # it says nothing on stderr
     from specsim.study.validation import validate as run_validation
 
     found = run_validation(name, points=points)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -81,9 +82,25 @@ def make_executor(jobs: int) -> Executor:
     """
     if jobs <= 1:
         return SerialExecutor()
-    return ProcessPoolExecutor(
-        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    return _QuietPool(
+        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_worker
     )
+
+
+class _QuietPool(ProcessPoolExecutor):
+    """A pool whose workers end at Ctrl-C without a word, even while they start.
+
+    A process inherits what its parent blocks, so SIGINT waits until `_begin_worker` has said what
+    it does; Python's own handler would print a traceback of half an import.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand out a task; a process may be started for it."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def connect(address: str, *, timeout_s: float = 20.0) -> Executor:
@@ -132,8 +149,10 @@ class _ClusterExecutor(Executor):
         self._client.close()
 
 
-def _end_with_parent() -> None:
-    """Make this worker end when its parent is gone, even if that was killed."""
+def _begin_worker() -> None:
+    """Make this worker end at Ctrl-C, and when its parent is gone, even if that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     if parent is None:
         return

@@ -193,9 +193,7 @@ def find_study(name: str) -> Path:
     given = Path(name)
     if given.is_file():
         return given
-    known: dict[str, Path] = {}
-    for folder in (shipped("scenarios") / "studies", Path("scenarios/studies")):
-        known |= {path.stem: path for path in sorted(folder.glob("*.y*ml"))}
+    known = dict(study_names())
     if name in known:
         return known[name]
     close = nearest(given.stem, known)
@@ -203,6 +201,14 @@ def find_study(name: str) -> Path:
         f"{name}: no such study file{'; ' + close if close else ''}; shipped studies: "
         f"{', '.join(sorted(known)) or 'none'}"
     )
+
+
+def study_names() -> list[tuple[str, Path]]:
+    """Return name and file of every study in ./scenarios/studies and among the shipped ones."""
+    known: dict[str, Path] = {}
+    for folder in (shipped("scenarios") / "studies", Path("scenarios/studies")):
+        known |= {path.stem: path for path in sorted(folder.glob("*.y*ml"))}
+    return sorted(known.items())
 
 
 def load_study(path: Path) -> Study:

@@ -15,7 +15,7 @@ from specsim.metrics.catalog import measure, summarise
 from specsim.metrics.record import Columns
 from specsim.scenario.build import build_arm, run_input
 from specsim.scenario.check import build_arms
-from specsim.scenario.load import canonical_json, load_scenario, scenario_hash
+from specsim.scenario.load import LoadedScenario, load_scenario, scenario_hash
 from specsim.scenario.locate import find_scenario
 from specsim.scenario.schema import FrontierQuestion, PointQuestion, Scenario
 from specsim.study.answer import summary_of
@@ -122,8 +122,15 @@ def run_scenario(
         KeyboardInterrupt: interrupted; what was finished is stored as an incomplete run, unless a
             complete one of the same scenario is there already.
     """
-    started = time.perf_counter()
     loaded = load_scenario(find_scenario(scenario_path_or_name), overrides=overrides)
+    return run_loaded(loaded, out=out, jobs=jobs, progress=progress)
+
+
+def run_loaded(
+    loaded: LoadedScenario, *, out: Path, jobs: int = 1, progress: Progress | None = None
+) -> RunResult:
+    """Run a scenario that is loaded already; as `run_scenario`."""
+    started = time.perf_counter()
     scenario = loaded.scenario
     arms = build_arms(loaded)
     profiles = list(dict.fromkeys(path for arm in arms.values() for path in arm.profiles))
@@ -149,9 +156,9 @@ def run_scenario(
             "points": {"done": len(done), "of": len(tasks)},
             "specsim": specsim.__version__,
             "hash": digest,
-            "scenario": canonical_json(scenario),
+            "scenario": scenario.model_dump_json(),
             "scenario_file": loaded.path.name,
-            "overrides": list(overrides),
+            "overrides": list(loaded.overrides),
             "profiles": [path.name for path in profiles],
             "seed": scenario.seed,
             "wall_s": round(time.perf_counter() - started, 3),

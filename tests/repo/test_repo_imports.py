@@ -27,6 +27,7 @@ def modules() -> list[Path]:
 MODULES = modules()
 
 TIER = {
+    "__main__": 9,
     "cli": 8,
     "report": 7,
     "study": 7,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -83,3 +85,39 @@ def test_an_absent_cluster_is_a_mistake_that_says_what_to_do() -> None:
 
     with pytest.raises(InputError, match="no Dask scheduler answers at tcp"):
         connect("tcp://127.0.0.1:9", timeout_s=0.5)
+
+
+INTERRUPTED = """
+import sys, time
+from specsim.study.executor import make_executor
+if __name__ == "__main__":
+    executor = make_executor(2)
+    futures = [executor.submit(time.sleep, 60) for _ in range(2)]
+    print("submitted", flush=True)
+    try:
+        futures[0].result()
+    except BaseException as error:
+        executor.shutdown(wait=True, cancel_futures=True)
+        sys.exit(9)
+"""
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.15, 1.5])
+def test_workers_end_at_an_interrupt_without_a_word(wait_s: float, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "submitted\n"
+    time.sleep(wait_s)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 9
+    assert err == ""

@@ -1,0 +1,172 @@
+"""The scenario that `specsim init` writes: whole, commented, and right as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from specsim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Step costs that ship.
+
+    Attributes:
+        about: what they are, for the comment above them.
+        table: name of the step table.
+        read: how the engine reads it.
+        gpus: accelerators of one rank.
+        rest: lines of `cost` for what the table leaves out.
+    """
+
+    about: str
+    table: str
+    read: str
+    gpus: int
+    rest: str
+
+
+_DRAFT = "  draft: {base_ms: 0.6, per_request_us: 2, label: assumed, source: a guess}\n"
+_HOST = "  host: {base_ms: 0.5, per_request_us: 5, label: assumed, source: a guess}\n"
+
+ENGINES: Mapping[str, Engine] = {
+    "h100-8b": Engine(
+        "Llama-3.1-8B on one H100, derived from measured kernels (upper bounds of speed).",
+        "aiconfigurator/h100_llama31-8b_tp1_bf16",
+        "linear",
+        1,
+        _DRAFT + _HOST,
+    ),
+    "h100-70b": Engine(
+        "Llama-2-70B on four H100s, derived from measured kernels (vidur).",
+        "vidur/h100_llama2-70b_tp4_fp16",
+        "linear",
+        4,
+        _DRAFT + _HOST,
+    ),
+    "b300-v4-flash": Engine(
+        "DeepSeek-V4-Flash in vLLM on four B300s; verify and draft times are measured.",
+        "vllm/v4_flash_tp4_b300",
+        "ceil",
+        4,
+        _HOST,
+    ),
+    "paper-v4-flash": Engine(
+        "DeepSeek-V4-Flash of the DSpark paper, fitted to the MTP-1 line of its Figure 7.",
+        "v4_flash/fig7_mtp1",
+        "linear",
+        1,
+        "",
+    ),
+}
+WORKLOADS = ("chat", "poisson", "batch")
+
+_QUESTION = {
+    "chat": """\
+# A frontier: every policy at every number of users a rank, and what each holds at an SLO.
+question:
+  kind: frontier
+  concurrency: [1, 4, 16, 32, 64]
+  slo_tok_s_user: [100]                 # tokens a second that every user must get
+  headline_slo: 100                     # the one that the answer is about
+  baseline: no_speculation
+stop: {kind: requests, num_requests: 400}   # more requests, narrower intervals
+""",
+    "poisson": """\
+# One load: what every policy does under it.
+question: {kind: point}
+stop: {kind: requests, num_requests: 400}   # more requests, narrower intervals
+""",
+    "batch": """\
+# One load: which policy empties the queue first.
+question: {kind: point}
+stop: {kind: all_done}
+""",
+}
+_ARRIVALS = {
+    "chat": "  arrivals: {kind: closed_loop}         # a user asks again when the answer is there",
+    "poisson": "  arrivals: {kind: poisson, rate_per_s: 4}",
+    "batch": "  arrivals: {kind: batch, num_requests: 200}",
+}
+
+
+def template(engine: str, workload: str, *, name: str, table: str | None = None) -> str:
+    """Return the text of a scenario.
+
+    Args:
+        engine: one of `ENGINES`.
+        workload: one of `WORKLOADS`.
+        name: what to call it.
+        table: a step table instead of the engine's.
+    """
+    costs = ENGINES[engine]
+    about, rest = costs.about, costs.rest
+    if table is not None:
+        about, rest = "A table of your own.", _DRAFT + _HOST
+    return f"""\
+# Written by `specsim init`. `specsim check FILE` says what is wrong with it, `specsim run FILE`
+# answers it, `specsim schema` describes every field, and `--set path=value` changes one for a run.
+name: {name}
+{_QUESTION[workload]}seed: 1                                 # the same seed gives the same bytes
+
+cluster:
+  gpus_per_rank: {costs.gpus}
+  max_requests_per_rank: 64
+  # ranks: 8                            # more of them, with a router in front
+  # kv: {{kind: worst_case, capacity_tokens: 400000}}     # left out: memory has no limit
+  # prefill: {{kind: mixed, tokens_per_step: 8192, reserve: full}}    # left out: it takes no time
+
+workload:
+{_ARRIVALS[workload]}
+  prompt_tokens: {{kind: fixed, tokens: 512}}             # assumed: put yours
+  output_tokens: {{kind: lognormal, mean: 200, cv: 0.7, min: 2, max: 2000}}   # assumed: put yours
+  # or a recorded trace: `specsim list profiles`, docs/guides/my_engine.md
+
+# Which drafts are accepted. A trace is replayed (measured, of a small model); a parametric model
+# needs acceptances only: {{kind: parametric, conditional_acceptance: [0.8, 0.7], ..}}
+acceptance: {{kind: trace, trace: smollm2_markov_t1}}
+
+# {about}
+cost:
+  table: {table or costs.table}
+  read: {costs.read}                            # ceil if the engine pads to captured sizes
+{rest}
+# What competes. A scheduler of your own: {{kind: "my_module:MyScheduler", params: {{k: 3}}}}
+policies:
+  no_speculation: {{scheduler: {{kind: none}}, gamma: 0}}
+  fixed_2: {{scheduler: {{kind: fixed, k: 2}}, gamma: 7}}
+  greedy: {{scheduler: {{kind: greedy}}, gamma: 7}}
+  async_topk: {{scheduler: {{kind: async_topk, lag: 2}}, gamma: 7}}
+"""
+
+
+def write_template(
+    path: Path, *, engine: str, workload: str, table: str | None, replace: bool
+) -> Path:
+    """Write a scenario to a file.
+
+    Args:
+        path: the file.
+        engine: one of `ENGINES`.
+        workload: one of `WORKLOADS`.
+        table: a step table instead of the engine's.
+        replace: whether a file that is there may be replaced.
+
+    Raises:
+        InputError: the file is there already, or cannot be written.
+    """
+    stem = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in path.stem)
+    text = template(engine, workload, name=stem or "scenario", table=table)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w" if replace else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputError(
+            f"{path}: is there already; choose another name, or replace it with --force"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
