@@ -30,6 +30,7 @@ HERE = ROOT / "reports" / "policies"
 LOADS = (8, 16, 32, 48, 80, 128, 192, 256)
 COMMON_LOAD = 48
 WARMUP = 0.25
+SPREADS = "v4_flash_fig7"
 BOUNDS = ("optimal", "oracle")
 
 
@@ -37,9 +38,38 @@ def load(name: str) -> dict[str, Any]:
     return json.loads(json.dumps(YAML(typ="safe").load((HERE / name).read_text())))
 
 
+def fit(name: str) -> dict[str, Any]:
+    return dict(json.loads((ROOT / "profiles" / "fits" / f"{name}.json").read_text()))
+
+
+def fitted_cost(cost: dict[str, Any]) -> dict[str, Any]:
+    """Put the numbers of profiles/fits where a term says `{fit: NAME}`."""
+    filled = dict(cost)
+    for term in ("draft", "host"):
+        name = cost.get(term, {}).get("fit")
+        if name is None:
+            continue
+        found = fit(name)
+        filled[term] = {"label": "fitted", "source": f"profiles/fits/{name}.json"}
+        if term == "draft":
+            numbers = found["numbers"]
+            filled[term] |= {
+                "base_ms": numbers["draft_base_ms"],
+                "per_request_us": numbers["draft_per_request_us"],
+            }
+        else:
+            filled[term] |= {
+                "base_ms": 0,
+                "at_requests": found["loads"],
+                "ms": [round(1e3 * seconds, 4) for seconds in found["chosen"]["host_s"]],
+            }
+    return filled
+
+
 def scenario(engine: dict[str, Any], workload: dict[str, Any], seed: int) -> Scenario:
     policies = load("policies.yaml")
     gamma = engine["gamma"]
+    spreads = fit(SPREADS)["numbers"]
 
     def policy(name: str, scheduler: dict[str, Any]) -> dict[str, Any]:
         drafts = 0 if name == "no_speculation" else gamma
@@ -64,14 +94,14 @@ def scenario(engine: dict[str, Any], workload: dict[str, Any], seed: int) -> Sce
                 "kind": "parametric",
                 "calibration": "domains",
                 "mix": workload["mix"],
-                "difficulty_sd": 1.35,
-                "noise_sd": 1.32,
+                "difficulty_sd": spreads["difficulty_sd"],
+                "noise_sd": spreads["noise_sd"],
                 "sequences": 128,
                 "anchors": 512,
                 "label": "fitted",
-                "source": "spreads: profiles/fits/v4_flash_fig7.json",
+                "source": f"spreads: profiles/fits/{SPREADS}.json",
             },
-            "cost": engine["cost"],
+            "cost": fitted_cost(engine["cost"]),
             "policies": {
                 name: policy(name, scheduler)
                 for group in ("policies", "bounds")
