@@ -124,8 +124,9 @@ def _timings(data: bytes, folder: Path) -> object:
     from specsim.cost.rows import load_rows
     from specsim.cost.shape import load_shape
     from specsim.cost.table import Provenance
+    from specsim.inputs import read_text
     from specsim.interop.silicon import load_points
-    from specsim.interop.tables import About, guess_form, read_rows, read_table, read_text
+    from specsim.interop.tables import About, guess_form, read_rows, read_table
     from specsim.interop.timings import parse_frontier, parse_telemetry
 
     if not data:

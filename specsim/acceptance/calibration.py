@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from scipy.stats import rankdata
 
 from specsim.acceptance.trace import DenseTrace
 from specsim.errors import InputError
-from specsim.jsontext import read_json, shaped
+from specsim.inputs import Node, is_number, parse_json
 
 Floats = NDArray[np.float64]
 BINS = 20
@@ -306,11 +305,9 @@ def from_sglang(text: str, *, where: str, gamma: int) -> Calibration:
     Raises:
         InputError: not that format, a temperature that is not positive, or another gamma.
     """
-    body, problem = read_json(text, where=where)
-    if problem is not None:
-        raise InputError(str(problem))
-    values = body.get("temperatures") if isinstance(body, Mapping) else None
-    if not isinstance(values, list) or not values or not all(_positive(v) for v in values):
+    body = Node(parse_json(text, where), where)
+    values = body.get("temperatures").value if body.has("temperatures") else None
+    if not isinstance(values, list) or not values or not all(map(_positive, values)):
         raise InputError(
             f"{where}: `temperatures` must be a list of positive numbers, found {values!r}"
         )
@@ -318,20 +315,25 @@ def from_sglang(text: str, *, where: str, gamma: int) -> Calibration:
         raise InputError(
             f"{where}: {len(values)} temperatures, but gamma is {gamma}: fit again for this gamma"
         )
-    with shaped(where, "calibration of SGLang's"):
-        return Calibration(
-            np.array(values, dtype=np.float64),
-            str(body.get("dataset", "")),
-            int(body.get("num_samples", 0)),
-            float(np.mean(body.get("ece_before", np.nan))),
-            float(np.mean(body.get("ece_after", np.nan))),
-        )
+    return Calibration(
+        np.array(values, dtype=np.float64),
+        body.get("dataset").text(),
+        0 if (count := body.maybe("num_samples")) is None else count.whole(),
+        _mean(body.maybe("ece_before")),
+        _mean(body.maybe("ece_after")),
+    )
+
+
+def _mean(found: Node | None) -> float:
+    """Return a number, or the mean of a list of them; NaN where it is absent."""
+    if found is None:
+        return math.nan
+    each = found.items() if isinstance(found.value, list) else [found]
+    return float(np.mean([value.number() for value in each])) if each else math.nan
 
 
 def _positive(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value > 0
+    return is_number(value) and value > 0  # type: ignore[operator]
 
 
 def calibrate(

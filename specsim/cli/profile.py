@@ -124,20 +124,14 @@ def run(
 
     with progress(quiet=quiet) as show:
         if server is not None:
-            from specsim.profiler.server import ServerLoad, measure_server
+            from specsim.profiler.server import ServerLoad, profile_server
 
+            loads = read_numbers(concurrency, "--concurrency")
             load = ServerLoad(max_tokens=max_tokens, tokens_per_request=tokens_per_request)
-            rows = measure_server(
-                server,
-                read_numbers(concurrency, "--concurrency"),
-                load,
-                model=model_name,
-                progress=show,
-            )
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text("".join(row.to_json() + "\n" for row in rows), encoding="utf-8")
-            body = {"file": str(out), "timed": len(rows), "kept": 0, "dropped": []}
-            answer(body, f"{len(rows)} rows of {server} in {out}\n", json=json)
+            found = profile_server(server, loads, load, out, model=model_name, progress=show)
+            body = {"file": str(out), "timed": found.timed, "kept": found.resumed, "dropped": []}
+            text = f"{found.timed} rows of {server}, {found.resumed} kept, in {out}\n"
+            answer(body, text, json=json)
             return 0
         from specsim.cost.shape import load_shape
         from specsim.profiler.run import RunPlan, profile_run
@@ -266,7 +260,7 @@ def fit(
     from specsim.cost.fit import fit_table, held_out_errors, split_rows
     from specsim.cost.table import save_table
     from specsim.cost.telemetry import fit_host, fit_linear, linear_table
-    from specsim.interop.tables import read_text
+    from specsim.inputs import read_text
     from specsim.report.steptable import fit_text, host_text, linear_text
     from specsim.rng import stream
 

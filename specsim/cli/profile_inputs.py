@@ -75,7 +75,8 @@ def named_table(name: str) -> StepTable:
 def any_table(name: str) -> StepTable:
     """Load a table of specsim's or SGLang's form, to look at it."""
     from specsim.cost.table import Provenance
-    from specsim.interop.tables import About, guess_form, read_table, read_text
+    from specsim.inputs import read_text
+    from specsim.interop.tables import About, guess_form, read_table
 
     path = find_table(name)
     text = read_text(path)

@@ -154,7 +154,8 @@ def convert(
         Licence of a foreign file's numbers.
     """
     del quiet  # it says nothing on stderr
-    from specsim.interop.tables import About, guess_form, read_table, read_text, write_table
+    from specsim.inputs import read_text
+    from specsim.interop.tables import About, guess_form, read_table, write_table
 
     path = Path(table) if Path(table).is_file() else find_table(table)
     text = read_text(path)

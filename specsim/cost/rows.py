@@ -16,10 +16,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from specsim.errors import Problem, ScenarioError, nearest
-from specsim.jsontext import read_json
+from specsim.inputs import MOST_TOKENS, json_lines, read_text
 
 Part = Literal["verify", "draft", "sampler", "step"]
 Mode = Literal["graph", "eager"]
+MOST_SECONDS = 1e6
+"""Longest step that is believed; more is a mistake of units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +90,11 @@ def parse_rows(text: str, *, where: str) -> list[Row]:
     """
     problems: list[Problem] = []
     rows: list[Row] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        place = f"{where}:{number}"
-        data, problem = read_json(line, where=where, line=number)
-        if problem is not None:
-            problems.append(problem)
-            continue
+    for place, data in json_lines(text, where):
         found = _row_problems(data, place)
         problems += found
         if not found:
             rows.append(Row(**data))
-    if not rows and not problems:
-        problems.append(Problem(where, "", "has no rows"))
     if problems:
         raise ScenarioError(problems)
     return rows
@@ -113,11 +106,7 @@ def load_rows(path: Path) -> list[Row]:
     Raises:
         ScenarioError: unreadable or wrong; see `parse_rows`.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError([Problem(str(path), "", f"cannot be read: {error}")]) from error
-    return parse_rows(text, where=str(path))
+    return parse_rows(read_text(path), where=str(path))
 
 
 def cells(rows: Iterable[Row], part: Part) -> list[Cell]:
@@ -145,6 +134,11 @@ def _median_interval(seconds: Sequence[float]) -> tuple[float, float]:
     return ordered[low], ordered[high]
 
 
+def fewer_tokens(tokens: int, requests: int) -> str:
+    """Say what is wrong with a step of fewer tokens than requests."""
+    return f"{tokens} tokens for {requests} requests; each has at least its anchor token"
+
+
 def _row_problems(data: Any, place: str) -> list[Problem]:
     if not isinstance(data, dict):
         return [Problem(place, "", f"must be an object, not {str(data)[:40]!r}")]
@@ -166,13 +160,20 @@ def _row_problems(data: Any, place: str) -> list[Problem]:
         ("repeat", 0),
     ):
         value = data.get(key, least)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            found.append(
-                Problem(place, key, f"must be a whole number of at least {least}, not {value!r}")
-            )
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not least <= value <= MOST_TOKENS
+        ):
+            message = f"must be a whole number from {least} to {MOST_TOKENS:g}, not {value!r}"
+            found.append(Problem(place, key, message))
+    if not found and data["batch_tokens"] < data["num_requests"]:
+        message = fewer_tokens(data["batch_tokens"], data["num_requests"])
+        found.append(Problem(place, "batch_tokens", message))
     seconds = data.get("seconds", 1.0)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         found.append(Problem(place, "seconds", f"must be a number, not {seconds!r}"))
-    elif not (math.isfinite(seconds) and seconds > 0):
-        found.append(Problem(place, "seconds", f"must be a finite number above 0, not {seconds!r}"))
+    elif not 0 < seconds <= MOST_SECONDS:
+        message = f"must be a number above 0 up to {MOST_SECONDS:g}, not {seconds!r}"
+        found.append(Problem(place, "seconds", message))
     return found

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from specsim.errors import InputError, nearest
-from specsim.jsontext import read_json
+from specsim.inputs import Node, parse_json, read_text
 from specsim.registry import Config
 
 
@@ -268,7 +268,8 @@ def shape_of_config(config: dict[str, Any], *, where: str) -> ModelShape:
     Raises:
         InputError: a dimension is absent or makes no sense.
     """
-    text = config.get("text_config", config)
+    whole = Node(config, where)
+    text = whole.maybe("text_config") or whole
     names = {
         "layers": ("num_hidden_layers",),
         "d_model": ("hidden_size",),
@@ -276,20 +277,21 @@ def shape_of_config(config: dict[str, Any], *, where: str) -> ModelShape:
         "ffn": ("moe_intermediate_size", "intermediate_size"),
         "vocab": ("vocab_size",),
     }
-    found: dict[str, Any] = {}
+    found: dict[str, int] = {}
     for field, keys in names.items():
-        value = next((text[key] for key in keys if text.get(key) is not None), None)
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"{where}: {' or '.join(keys)} must be a positive whole number")
-        found[field] = value
-    found["kv_heads"] = text.get("num_key_value_heads") or found["heads"]
-    found["head_dim"] = text.get("head_dim") or found["d_model"] // found["heads"]
-    for field, keys in {
-        "experts": ("n_routed_experts", "num_experts", "num_local_experts"),
-        "experts_per_token": ("num_experts_per_tok",),
-        "shared_experts": ("n_shared_experts",),
-    }.items():
-        found[field] = next((text[key] for key in keys if text.get(key)), 0)
+        value = next(
+            (text.get(key) for key in keys if text.maybe(key) is not None), text.get(keys[-1])
+        )
+        found[field] = value.whole(least=1)
+    for field, keys, default in (
+        ("kv_heads", ("num_key_value_heads",), found["heads"]),
+        ("head_dim", ("head_dim",), found["d_model"] // found["heads"]),
+        ("experts", ("n_routed_experts", "num_experts", "num_local_experts"), 0),
+        ("experts_per_token", ("num_experts_per_tok",), 0),
+        ("shared_experts", ("n_shared_experts",), 0),
+    ):
+        said = (text.get(key).whole() for key in keys if text.maybe(key) is not None)
+        found[field] = next((value for value in said if value), default)
     if found["experts"] and not found["experts_per_token"]:
         raise InputError(f"{where}: has experts but no num_experts_per_tok")
     try:
@@ -309,13 +311,4 @@ def load_shape(name_or_path: str) -> ModelShape:
         path = path / "config.json"
     if not path.is_file():
         return shape_named(name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    config, problem = read_json(text, where=str(path))
-    if problem is not None:
-        raise InputError(str(problem))
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: must be an object, as a Hugging Face config.json is")
-    return shape_of_config(config, where=str(path))
+    return shape_of_config(parse_json(read_text(path), str(path)), where=str(path))

@@ -16,6 +16,7 @@ from scipy.optimize import lsq_linear
 from specsim.cost.rows import Row
 from specsim.cost.table import Provenance, Read, StepTable, Term, check_table, curve, surface
 from specsim.errors import InputError
+from specsim.inputs import MOST_TOKENS
 
 FloatArray = NDArray[np.float64]
 
@@ -49,10 +50,10 @@ class Telemetry:
             ("tokens_per_request", 1.0),
         ):
             value = getattr(self, name)
-            if not np.isfinite(value) or value < least or value == 0:
+            if not least <= value <= MOST_TOKENS or value == 0:
                 raise InputError(
-                    f"{name} must be a finite number {'of at least 1' if least else 'above 0'}, "
-                    f"not {value}"
+                    f"{name} must be a number {'of at least 1' if least else 'above 0'}, up to "
+                    f"{MOST_TOKENS:g}, not {value}"
                 )
         if self.acceptance_length > self.tokens_per_request + 1e-9:
             raise InputError(
@@ -209,8 +210,12 @@ def fit_host(
     Raises:
         InputError: a point speculates, or fewer than two points.
     """
-    if len(points) < 2:
-        raise InputError(f"host time needs at least two loads, not {len(points)}")
+    loads = [point.concurrency for point in points]
+    if len(points) < 2 or len(set(loads)) < len(loads):
+        raise InputError(
+            "host time needs two loads or more, each once, not "
+            f"{', '.join(f'{n:g}' for n in loads) or 'none'}"
+        )
     for point in points:
         if point.tokens_per_request != 1 or point.acceptance_length != 1:
             raise InputError(

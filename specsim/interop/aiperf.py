@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from specsim.errors import InputError
+from specsim.inputs import Node
 from specsim.interop.results import (
     BenchResult,
     FloatArray,
+    Latency,
     Requests,
-    from_json,
-    json_lines,
     number,
+    opened,
+    opened_lines,
     whole,
 )
 
@@ -40,16 +42,16 @@ def parse_aiperf_summary(text: str, *, where: str) -> BenchResult:
     Raises:
         InputError: it is no such file, or a latency has no known unit.
     """
-    data = from_json(text, where)
-    if not isinstance(data, dict) or "output_token_throughput" not in data:
-        raise InputError(
-            f'{where}: no AIPerf summary: it has no "output_token_throughput"; pass '
+    data = opened(text, where)
+    if not data.has("output_token_throughput"):
+        raise data.error(
+            'no AIPerf summary: it has no "output_token_throughput"; pass '
             "profile_export_aiperf.json"
         )
 
     def average(tag: str) -> float | None:
-        found = data.get(tag)
-        return number(found, "avg") if isinstance(found, dict) else None
+        found = data.maybe(tag)
+        return None if found is None else number(found, "avg")
 
     # The pooled length weighs steps equally, the plain one requests; ours is the pooled.
     pooled = average("spec_decode_token_weighted_acceptance_length")
@@ -60,52 +62,62 @@ def parse_aiperf_summary(text: str, *, where: str) -> BenchResult:
     rate = average("spec_decode_overall_draft_acceptance_rate")
     if rate is None:
         rate = average("spec_decode_draft_acceptance_rate")
-    histogram = data.get("pooled_spec_decode_acceptance_histogram")
-    config = data.get("input_config")
+    histogram = data.maybe("pooled_spec_decode_acceptance_histogram")
+    config = data.maybe("input_config")
     return BenchResult(
         source="aiperf",
-        label=str(data.get("benchmark_id") or ""),
-        concurrency=_concurrency(config) if isinstance(config, dict) else None,
+        label=data.get("benchmark_id").text(),
+        concurrency=None if config is None else _concurrency(config),
         duration_s=average("benchmark_duration"),
         completed=None if (n := average("request_count")) is None else round(n),
         output_tok_per_s=average("output_token_throughput"),
         total_tok_per_s=average("total_token_throughput"),
         requests_per_s=average("request_throughput"),
         latency_s={
-            ours: _latency(data[tag], f"{where}: {tag}")
+            ours: _latency(found)
             for tag, ours in _NAMES.items()
-            if isinstance(data.get(tag), dict)
+            if (found := data.maybe(tag)) is not None
         },
         tok_s_user=average("output_token_throughput_per_user"),
         acceptance_length=per_request if pooled is None else pooled,
         draft_acceptance_rate=None if rate is None else rate / 100,
-        survival_G=_survival(histogram) if isinstance(histogram, dict) else (),
+        survival_G=() if histogram is None else _survival(histogram),
         notes=tuple(notes),
     )
 
 
-def _concurrency(config: Mapping[str, Any]) -> float | None:
-    for part in (config, config.get("loadgen"), config.get("load_generator")):
-        if isinstance(part, dict) and (found := number(part, "concurrency")) is not None:
+def _concurrency(config: Node) -> float | None:
+    for part in (config, config.maybe("loadgen"), config.maybe("load_generator")):
+        if part is not None and (found := number(part, "concurrency")) is not None:
             return found
     return None
 
 
-def _latency(data: Mapping[str, Any], where: str) -> dict[str, float]:
-    scale = _SECONDS.get(str(data.get("unit")))
+def _scale(found: Node) -> float:
+    """Seconds of the unit that a latency is in."""
+    unit = found.get("unit")
+    scale = _SECONDS.get(str(unit.value))
     if scale is None:
-        raise InputError(f'{where}: unit "{data.get("unit")}"; legal are {", ".join(_SECONDS)}')
+        raise unit.error(f'unit "{unit.value}"; legal are {", ".join(_SECONDS)}')
+    return scale
+
+
+def _latency(data: Node) -> Latency:
+    scale = _scale(data)
     found = {}
     for key in STATISTICS[1:]:
-        value = number(data, key)
-        if value is not None and key not in ("count", "sum"):
+        if key not in ("count", "sum") and (value := number(data, key)) is not None:
             found["mean" if key == "avg" else key] = value * scale
     return found
 
 
-def _survival(histogram: Mapping[str, Any]) -> tuple[float, ...]:
+def _survival(histogram: Node) -> tuple[float, ...]:
     """Turn counts of steps by accepted drafts into the share that accepted at least k."""
-    count = {int(k): int(v) for k, v in histogram.items()}
+    count = {}
+    for key, value in histogram.entries():
+        if not key.isdecimal() or int(key) > 64:
+            raise value.error("must stand at a number of accepted drafts up to 64")
+        count[int(key)] = value.whole()
     total = sum(count.values())
     if total == 0:
         return ()
@@ -125,21 +137,22 @@ def parse_aiperf_records(text: str, *, where: str) -> BenchResult:
     """
     rows, left_out = [], 0
     steps = accepted = drafted = 0
-    for n, record in enumerate(json_lines(text, where), start=1):
-        metadata, metrics = record.get("metadata") or {}, record.get("metrics") or {}
-        if metadata.get("was_cancelled") or record.get("error"):
+    for record in opened_lines(text, where):
+        metadata, metrics = record.maybe("metadata"), record.maybe("metrics")
+        cancelled = metadata is not None and metadata.get("was_cancelled").value
+        if cancelled or record.get("error").value or metrics is None:
             left_out += 1
             continue
         rows.append(
             [
                 _value(metrics, "input_sequence_length"),
                 _value(metrics, "output_sequence_length"),
-                _seconds(metrics, "time_to_first_token", f"{where}:{n}"),
-                _seconds(metrics, "request_latency", f"{where}:{n}"),
+                _seconds(metrics, "time_to_first_token"),
+                _seconds(metrics, "request_latency"),
             ]
         )
-        found = record.get("spec_decode_acceptance")
-        if isinstance(found, dict):
+        found = record.maybe("spec_decode_acceptance")
+        if found is not None:
             steps += whole(found, "num_spec_steps") or 0
             accepted += whole(found, "num_accepted_draft_tokens") or 0
             drafted += whole(found, "num_draft_tokens") or 0
@@ -157,20 +170,15 @@ def parse_aiperf_records(text: str, *, where: str) -> BenchResult:
     )
 
 
-def _value(metrics: Mapping[str, Any], tag: str) -> float:
-    found = metrics.get(tag)
-    value = number(found, "value") if isinstance(found, dict) else None
+def _value(metrics: Node, tag: str) -> float:
+    found = metrics.maybe(tag)
+    value = None if found is None else number(found, "value")
     return float("nan") if value is None else value
 
 
-def _seconds(metrics: Mapping[str, Any], tag: str, where: str) -> float:
-    found = metrics.get(tag)
-    if not isinstance(found, dict):
-        return float("nan")
-    scale = _SECONDS.get(str(found.get("unit")))
-    if scale is None:
-        raise InputError(f'{where}: {tag} has unit "{found.get("unit")}"')
-    return _value(metrics, tag) * scale
+def _seconds(metrics: Node, tag: str) -> float:
+    found = metrics.maybe(tag)
+    return float("nan") if found is None else _value(metrics, tag) * _scale(found)
 
 
 def aiperf_json(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specsim.errors import InputError
-from specsim.interop.results import BenchResult, from_json, number
+from specsim.inputs import Node
+from specsim.interop.results import BenchResult, number, opened, shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class HeadPosition:
     bins: tuple[tuple[float, float, float], ...]
 
 
-def parse_deepspec_row(data: Mapping[str, Any], *, where: str) -> BenchResult:
+def parse_deepspec_row(row: Mapping[str, Any], *, where: str) -> BenchResult:
     """Read a row of `eval/base_evaluator.py`.
 
     `acceptance_length` has the bonus in. `verify_rate` is (accepted + steps) / (proposed + steps),
@@ -37,21 +37,22 @@ def parse_deepspec_row(data: Mapping[str, Any], *, where: str) -> BenchResult:
     Raises:
         InputError: it is no such row.
     """
-    length, gamma = number(data, "acceptance_length"), number(data, "draft_tokens_per_proposal")
-    if length is None or not gamma:
-        raise InputError(
-            f'{where}: no DeepSpec row: "acceptance_length" and "draft_tokens_per_proposal" are '
-            "needed"
+    data = Node(row, where)
+    if not data.has("acceptance_length") or not data.has("draft_tokens_per_proposal"):
+        raise data.error(
+            'no DeepSpec row: "acceptance_length" and "draft_tokens_per_proposal" are needed'
         )
-    verify_rate = number(data, "verify_rate")
+    length = data.get("acceptance_length").number(least=1.0)
+    gamma = data.get("draft_tokens_per_proposal").whole(least=1)
+    verify_rate = number(data, "verify_rate", least=1e-9, most=1.0)
     # proposed a step = length / verify_rate - 1, less than gamma where confidence cut blocks.
     proposed = gamma if verify_rate is None else length / verify_rate - 1
     return BenchResult(
         source="deepspec",
-        label=str(data.get("dataset") or ""),
+        label=data.get("dataset").text(),
         acceptance_length=length,
         draft_acceptance_rate=(length - 1) / proposed if proposed > 0 else None,
-        survival_G=tuple(data.get("accept_rates_by_position") or ()),
+        survival_G=shares(data.maybe("accept_rates_by_position")),
     )
 
 
@@ -61,24 +62,22 @@ def parse_deepspec_head(text: str, *, where: str) -> tuple[BenchResult, list[Hea
     Raises:
         InputError: it is no such file.
     """
-    data = from_json(text, where)
-    if not isinstance(data, dict) or "confidence" not in data or "spec" not in data:
-        raise InputError(f'{where}: no confidence_head result: "spec" and "confidence" are needed')
-    positions: list[HeadPosition] = []
-    for entry in data["confidence"].get("per_position") or ():
-        # DeepSpec counts positions from 0.
-        bins = tuple(
-            (float(b["avg_pred"]), float(b["avg_target"]), float(b["weight"]))
-            for b in entry.get("reliability") or ()
-            if b.get("weight")
-        )
-        positions.append(
-            HeadPosition(
-                len(positions) + 1,
-                float(entry["ece"]),
-                float(entry["auc"]),
-                float(entry["brier"]),
-                bins,
-            )
-        )
-    return parse_deepspec_row(data["spec"], where=f"{where}: spec"), positions
+    data = opened(text, where)
+    if not data.has("confidence") or not data.has("spec"):
+        raise data.error('no confidence_head result: "spec" and "confidence" are needed')
+    entries = data.get("confidence").maybe("per_position")
+    # DeepSpec counts positions from 0.
+    positions = []
+    for at, entry in enumerate(() if entries is None else entries.items(), start=1):
+        ece, auc, brier = (entry.get(key).number() for key in ("ece", "auc", "brier"))
+        positions.append(HeadPosition(at, ece, auc, brier, _bins(entry)))
+    return parse_deepspec_row(data.get("spec").value, where=f"{where}: spec"), positions
+
+
+def _bins(entry: Node) -> tuple[tuple[float, float, float], ...]:
+    bins = entry.maybe("reliability")
+    return tuple(
+        (one.get("avg_pred").number(), one.get("avg_target").number(), weight)
+        for one in (() if bins is None else bins.items())
+        if (weight := number(one, "weight"))
+    )

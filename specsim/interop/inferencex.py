@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specsim.errors import InputError, nearest
-from specsim.interop.results import BenchResult, from_json, number, whole
+from specsim.inputs import Node
+from specsim.interop.results import BenchResult, Latency, milliseconds, number, opened, whole
 
 
 def golden_lengths(text: str, *, where: str) -> dict[str, dict[int, float]]:
@@ -23,23 +24,29 @@ def golden_lengths(text: str, *, where: str) -> dict[str, dict[int, float]]:
     Raises:
         InputError: there is none, or one lies outside 1 .. k + 1.
     """
-    data = from_json(text, where)
     found: dict[str, dict[int, float]] = {}
-    parts = [v["data"] if isinstance(v, dict) and "data" in v else {k: v} for k, v in data.items()]
-    for part in parts:
-        for model, modes in part.items():
-            for mode, table in modes.items() if isinstance(modes, dict) else ():
-                lengths = {int(k): float(v) for k, v in table.items()}
-                for k, length in lengths.items():
-                    if not 1 <= length <= k + 1:
-                        raise InputError(
-                            f"{where}: {model}: {mode}: {length} tokens a step with {k} drafts; "
-                            f"with the bonus token in, 1 to {k + 1} is possible"
-                        )
-                found[f"{model}/{mode}"] = lengths
+    for key, entry in opened(text, where).entries():
+        models = entry.get("data").entries() if entry.has("data") else [(key, entry)]
+        for model, modes in models:
+            if not isinstance(modes.value, dict):
+                continue  # a file's own remarks
+            for mode, table in modes.entries():
+                found[f"{model}/{mode}"] = dict(_golden_length(*item) for item in table.entries())
     if not found:
         raise InputError(f"{where}: holds no golden acceptance lengths")
     return found
+
+
+def _golden_length(drafts: str, length: Node) -> tuple[int, float]:
+    if not drafts.isdecimal() or not 1 <= int(drafts) <= 64:
+        raise length.error("must stand at a number of drafts from 1 to 64")
+    k, value = int(drafts), length.number()
+    if not 1 <= value <= k + 1:
+        raise length.error(
+            f"{value} tokens a step with {k} drafts; with the bonus token in, 1 to {k + 1} is "
+            "possible"
+        )
+    return k, value
 
 
 def acceptance_of_golden(
@@ -81,39 +88,36 @@ def acceptance_of_golden(
     return conditional, notes
 
 
-def parse_inferencex_row(data: Mapping[str, Any], *, where: str) -> BenchResult:
+def parse_inferencex_row(row: Mapping[str, Any], *, where: str) -> BenchResult:
     """Read one result row (`utils/process_result.py`): seconds, `*_intvty` = 1 / TPOT.
 
     Raises:
         InputError: it is no such row.
     """
-    per_gpu = number(data, "output_tput_per_gpu")
-    if per_gpu is None or "hw" not in data:
-        raise InputError(f'{where}: no InferenceX row: "hw" and "output_tput_per_gpu" are needed')
+    data = Node(row, where)
+    if not data.has("hw") or not data.has("output_tput_per_gpu"):
+        raise data.error('no InferenceX row: "hw" and "output_tput_per_gpu" are needed')
+    per_gpu = data.get("output_tput_per_gpu").number(least=0.0)
     gpus = 1
     for key in ("tp", "pp", "pcp_size"):
         gpus *= whole(data, key) or 1
-    if data.get("is_multinode"):
+    if data.get("is_multinode").value:
         gpus = (whole(data, "num_prefill_gpu") or 0) + (whole(data, "num_decode_gpu") or 0)
-    latency: dict[str, dict[str, float]] = {}
+    latency: dict[str, Latency] = {}
     for theirs, ours in (
         ("ttft", "ttft_s"),
         ("tpot", "tpot_s"),
         ("itl", "itl_s"),
         ("e2el", "e2e_s"),
     ):
-        found = {}
-        for key in data:
-            head, _, rest = key.partition("_")
-            value = number(data, key)
-            if rest == theirs and value is not None:
-                found["p50" if head == "median" else head] = value
-        if found:
+        if found := milliseconds(data, theirs, suffix="", scale=1.0):
             latency[ours] = found
     total = number(data, "tput_per_gpu")
     return BenchResult(
         source="inferencex",
-        label=f"{data.get('hw')} {data.get('framework', '')} {data.get('precision', '')}".strip(),
+        label=" ".join(
+            filter(None, (data.get(k).text() for k in ("hw", "framework", "precision")))
+        ),
         concurrency=number(data, "conc"),
         gpus=gpus,
         output_tok_per_s=per_gpu * gpus,

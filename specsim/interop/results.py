@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
-from specsim.jsontext import read_json
+from specsim.inputs import Node, json_lines, parse_json
 
 FloatArray = NDArray[np.float64]
+Latency = dict[str, float]
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 
@@ -34,6 +35,20 @@ class Requests:
     output_tokens_N: FloatArray
     ttft_s_N: FloatArray
     e2e_s_N: FloatArray
+
+    def check(self, where: str) -> Requests:
+        """Return it if every request has every value.
+
+        Raises:
+            InputError: the lists differ in length.
+        """
+        sizes = [len(getattr(self, name)) for name in self.__dataclass_fields__]
+        if len(set(sizes)) > 1:
+            raise InputError(
+                f"{where}: {sizes[0]} input lengths, {sizes[1]} output lengths, {sizes[2]} TTFTs "
+                f"and {sizes[3]} latencies; each request has one of each"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,58 +137,63 @@ def conditional(survival: tuple[float, ...]) -> list[float]:
     return found
 
 
-def from_json(text: str, where: str, line: int = 0) -> Any:
-    """Parse JSON.
+def opened(text: str, where: str) -> Node:
+    """Return the JSON value of a file, to be read with its places."""
+    return Node(parse_json(text, where), where)
+
+
+def opened_lines(text: str, where: str) -> list[Node]:
+    """Return the JSON value of each line of a file."""
+    return [Node(value, place) for place, value in json_lines(text, where)]
+
+
+def number(data: Node, key: str, *, least: float = 0.0, most: float = math.inf) -> float | None:
+    """Return a number of an object; None where it is absent or null.
 
     Raises:
-        InputError: it is none, or is a Git LFS pointer.
+        InputError: something else stands there, or it is out of range.
     """
-    value, problem = read_json(text, where=where, line=line)
-    if problem is not None:
-        raise InputError(str(problem))
-    return value
+    found = data.maybe(key)
+    return None if found is None else found.number(least=least, most=most)
 
 
-def json_lines(text: str, where: str) -> list[Any]:
-    """Parse one JSON value a line; empty lines are left out.
-
-    Raises:
-        InputError: a line is none; says which.
-    """
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            found.append(from_json(line, where, number))
-    if not found:
-        raise InputError(f"{where}: is empty")
-    return found
-
-
-def number(data: Mapping[str, Any], key: str) -> float | None:
-    """Return a finite number of a mapping, or None."""
-    value = data.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def whole(data: Mapping[str, Any], key: str) -> int | None:
-    """Return a whole number of a mapping, or None."""
+def whole(data: Node, key: str) -> int | None:
+    """Return a count of an object, rounded (averages stand there too); None where it is absent."""
     value = number(data, key)
     return None if value is None else round(value)
 
 
-def milliseconds(data: Mapping[str, Any], name: str) -> dict[str, float]:
+def rate(data: Node, key: str) -> float | None:
+    """Return a request rate; None for "as fast as it goes", which files write as inf."""
+    found = data.maybe(key)
+    if found is None or str(found.value).lower() in ("inf", "infinity"):
+        return None
+    return found.number(least=0.0)
+
+
+def milliseconds(data: Node, name: str, *, suffix: str = "_ms", scale: float = 1e-3) -> Latency:
     """Return `mean_<name>_ms`, `median_..`, `std_..`, `p<q>_..` in seconds; the median is p50."""
     found = {}
-    for key in data:
+    for key, value_ms in data.entries():
         head, _, rest = key.partition("_")
-        value = number(data, key)
-        if rest == f"{name}_ms" and value is not None:
-            found["p50" if head == "median" else head] = value * 1e-3
+        if rest == f"{name}{suffix}" and value_ms.value is not None:
+            value = value_ms.number(least=0.0)
+            found["p50" if head == "median" else head] = value * scale
     return found
 
 
-def array(values: Any) -> FloatArray:
-    """Return numbers as an array, NaN for null."""
-    return np.array([np.nan if v is None else float(v) for v in values or ()], dtype=np.float64)
+def array(data: Node | None) -> FloatArray:
+    """Return a list of numbers as an array, NaN for null; empty where it is absent."""
+    values = [] if data is None else data.items()
+    return np.array([np.nan if v.value is None else v.number(least=0.0) for v in values])
+
+
+def gaps_s(data: Node | None, count: int) -> FloatArray:
+    """Return the sum of each request's gaps between tokens, `[N]`; 0 where they are absent."""
+    return np.zeros(count) if data is None else np.array([array(row).sum() for row in data.items()])
+
+
+def shares(data: Node | None) -> tuple[float, ...]:
+    """Return a list of shares of 1; empty where it is absent."""
+    values = [] if data is None else data.items()
+    return tuple(value.number(least=0.0, most=1.0) for value in values)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from specsim.cost.table import Provenance, StepTable, Term, check_table, curve, surface
 from specsim.errors import InputError, Problem, ScenarioError, nearest
-from specsim.jsontext import read_json
+from specsim.inputs import MOST_TOKENS, is_number, parse_json
 
 FloatArray = NDArray[np.float64]
 
@@ -84,9 +84,7 @@ def parse_sglang(text: str, *, where: str) -> SpsCostTable | SpsAdditiveCostTabl
     Raises:
         ScenarioError: not JSON, unknown or missing fields, or a broken rule; all problems at once.
     """
-    data, problem = read_json(text, where=where)
-    if problem is not None:
-        raise ScenarioError([problem])
+    data = parse_json(text, where)
     additive = '"bias_seconds"' in text
     fields = _ADDITIVE_FIELDS if additive else _SPS_FIELDS
     if not isinstance(data, dict):
@@ -357,9 +355,13 @@ def _probe_faults(values: Any, where: str, field: str) -> list[Problem]:
     if not isinstance(values, list) or not values:
         return [Problem(where, field, f"must be a list of at least one probe, not {values!r:.40}")]
     found = [
-        Problem(where, f"{field}[{i}]", f"must be a whole number of at least 1, not {value!r}")
+        Problem(
+            where,
+            f"{field}[{i}]",
+            f"must be a whole number from 1 to {MOST_TOKENS:g}, not {value!r}",
+        )
         for i, value in enumerate(values)
-        if not _whole(value) or value < 1
+        if not _whole(value) or not 1 <= value <= MOST_TOKENS
     ]
     if not found:
         found = [
@@ -378,7 +380,7 @@ def _number_faults(
     found = []
     for i, value in enumerate(values):
         place = field if len(values) == 1 else f"{field}[{i}]"
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        if not is_number(value):
             found.append(Problem(where, place, f"must be a finite number, not {value!r}"))
         elif above is not None and value <= above:
             found.append(Problem(where, place, f"must be above {above:g}, not {value!r}"))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from specsim.errors import InputError
+from specsim.inputs import Node
 from specsim.interop.results import (
     BenchResult,
     Requests,
     array,
-    json_lines,
+    gaps_s,
     milliseconds,
     number,
+    opened_lines,
+    rate,
     whole,
 )
 
@@ -27,37 +25,34 @@ def parse_sglang_bench(text: str, *, where: str) -> list[BenchResult]:
         InputError: a line is none of theirs; says which.
     """
     found = []
-    for line, data in enumerate(json_lines(text, where), start=1):
-        if not isinstance(data, dict):
-            raise InputError(f"{where}:{line}: must be an object")
-        if "total_throughput" in data:
+    for data in opened_lines(text, where):
+        if data.has("total_throughput"):
             found.append(_serving(data))
-        elif "median_decode_latency" in data:
+        elif data.has("median_decode_latency"):
             found.append(_one_batch(data))
-        elif "last_ttft" in data or "output_throughput" in data:
+        elif data.has("last_ttft") or data.has("output_throughput"):
             found.append(_one_batch_server(data))
         else:
-            raise InputError(
-                f"{where}:{line}: no result of bench_serving, bench_one_batch or "
-                f"bench_one_batch_server; it has {', '.join(list(data)[:8])}"
+            raise data.error(
+                "no result of bench_serving, bench_one_batch or bench_one_batch_server; it has "
+                f"{', '.join([key for key, _ in data.entries()][:8])}"
             )
     return found
 
 
-def _serving(data: dict[str, Any]) -> BenchResult:
+def _serving(data: Node) -> BenchResult:
     requests = None
-    if data.get("ttfts") and data.get("output_lens"):
-        ttft_N = array(data["ttfts"])
-        gaps = data.get("itls") or [[]] * len(ttft_N)
-        e2e_N = ttft_N + np.array([float(sum(gap)) for gap in gaps])
-        requests = Requests(
-            array(data.get("input_lens")), array(data["output_lens"]), ttft_N, e2e_N
-        )
+    ttft_N, output_N = array(data.maybe("ttfts")), array(data.maybe("output_lens"))
+    if len(ttft_N) and len(output_N):
+        gaps_N = gaps_s(data.maybe("itls"), len(ttft_N))
+        e2e_N = ttft_N + gaps_N if len(gaps_N) == len(ttft_N) else gaps_N
+        requests = Requests(array(data.maybe("input_lens")), output_N, ttft_N, e2e_N)
+        requests.check(data.where)
     return BenchResult(
         source="sglang",
-        label=str(data.get("tag") or data.get("backend") or ""),
+        label=data.get("tag").text() or data.get("backend").text(),
         concurrency=number(data, "max_concurrency"),
-        request_rate_per_s=number(data, "request_rate"),
+        request_rate_per_s=rate(data, "request_rate"),
         duration_s=number(data, "duration"),
         completed=whole(data, "completed"),
         output_tok_per_s=number(data, "output_throughput"),
@@ -71,12 +66,12 @@ def _serving(data: dict[str, Any]) -> BenchResult:
     )
 
 
-def _one_batch(data: dict[str, Any]) -> BenchResult:
+def _one_batch(data: Node) -> BenchResult:
     batch = number(data, "batch_size")
     tpot = number(data, "median_decode_latency")
     return BenchResult(
         source="sglang one_batch",
-        label=str(data.get("run_name") or ""),
+        label=data.get("run_name").text(),
         concurrency=batch,
         completed=whole(data, "batch_size"),
         output_tok_per_s=number(data, "median_decode_throughput"),
@@ -87,10 +82,10 @@ def _one_batch(data: dict[str, Any]) -> BenchResult:
     )
 
 
-def _one_batch_server(data: dict[str, Any]) -> BenchResult:
+def _one_batch_server(data: Node) -> BenchResult:
     return BenchResult(
         source="sglang one_batch_server",
-        label=str(data.get("run_name") or ""),
+        label=data.get("run_name").text(),
         concurrency=number(data, "batch_size"),
         completed=whole(data, "batch_size"),
         duration_s=number(data, "latency"),

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from specsim.acceptance.trace import DenseTrace
 from specsim.errors import InputError
-from specsim.interop.results import from_json
+from specsim.inputs import Node
+from specsim.interop.results import number, opened
 from specsim.schedulers.base import BatchView, LaggedSurvival, Scheduler, checked_plan
 
 FloatArray = NDArray[np.float64]
@@ -68,56 +69,66 @@ def parse_records(text: str, *, where: str) -> Recording:
     Raises:
         InputError: it is no such record, or contradicts itself; says which step and request.
     """
-    data = from_json(text, where)
-    if isinstance(data, dict) and "internal_states" in data:
-        states = [s.get("dspark_info_record") for s in data["internal_states"]]
-        data = next((s for s in states if s), None)
-    if not isinstance(data, dict) or "records" not in data or not data.get("gamma"):
+    data: Node | None = opened(text, where)
+    if data is not None and data.has("internal_states"):
+        states = [s.maybe("dspark_info_record") for s in data.get("internal_states").items()]
+        data = next((state for state in states if state is not None), None)
+    if data is None or not data.has("records") or not data.has("gamma"):
         raise InputError(
             f'{where}: no dspark_info_record with "gamma" and "records"; start the server with '
             "SGLANG_DSPARK_ENABLE_SPS_RECORD=1"
         )
-    gamma, mode = int(data["gamma"]), str(data.get("mode", ""))
+    gamma, mode = data.get("gamma").whole(least=1, most=64), data.get("mode").text()
     steps: list[Step] = []
     left_out = 0
-    for record in data["records"]:
+    for record in data.get("records").items():
+        reqs = record.maybe("reqs")
         rows = []
-        for n, req in enumerate(record.get("reqs") or ()):
-            confidence = req.get("confidence")
-            if not confidence:
+        for req in () if reqs is None else reqs.items():
+            if not req.get("confidence").value:
                 left_out += 1
-                continue
-            window, correct = int(req["verify_len"]), int(req["correct_drafts"])
-            at = f"{where}: forward {record.get('forward_ct')}, request {n}"
-            if len(confidence) != gamma:
-                raise InputError(f"{at}: {len(confidence)} confidences, but gamma is {gamma}")
-            if not 1 <= window <= gamma + 1:
-                raise InputError(f"{at}: verify_len {window}, but a window is 1 to {gamma + 1}")
-            if not 0 <= correct <= gamma:
-                raise InputError(f"{at}: correct_drafts {correct} of {gamma}")
-            name = str(req.get("rid") or req.get("req_pool_index"))
-            rows.append((name, window - 1, correct, confidence))
+            else:
+                rows.append(_row(req, gamma))
         if not rows:
             continue
-        confidence_RG = np.array([row[3] for row in rows], dtype=np.float64)
-        if not ((confidence_RG >= 0) & (confidence_RG <= 1)).all():
-            raise InputError(
-                f"{where}: forward {record.get('forward_ct')}: a confidence lies outside 0 to 1"
-            )
-        took_ms = record.get("step_gpu_ms") or record.get("step_cpu_ms")
+        names = [row[0] for row in rows]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise record.error(f'request "{twice[0]}" is there twice in one step')
+        took_ms = number(record, "step_gpu_ms") or number(record, "step_cpu_ms")
+        forward = record.maybe("forward_ct")
         steps.append(
             Step(
-                int(record.get("forward_ct", len(steps))),
-                tuple(row[0] for row in rows),
+                len(steps) if forward is None else forward.whole(),
+                tuple(names),
                 np.array([row[1] for row in rows], dtype=np.int64),
                 np.array([row[2] for row in rows], dtype=np.int64),
-                confidence_RG,
-                float("nan") if took_ms is None else float(took_ms) * 1e-3,
+                np.array([row[3] for row in rows], dtype=np.float64),
+                float("nan") if took_ms is None else took_ms * 1e-3,
             )
         )
     if not steps:
         raise InputError(f"{where}: no step has confidences ({left_out} request rows without)")
     return Recording(gamma, mode, tuple(steps), left_out)
+
+
+def _row(req: Node, gamma: int) -> tuple[str, int, int, list[float]]:
+    """Return name, drafts verified, drafts accepted and confidences of one request of a step."""
+    confidence = [c.number(least=0.0, most=1.0) for c in req.get("confidence").items()]
+    if len(confidence) != gamma:
+        raise req.error(f"{len(confidence)} confidences, but gamma is {gamma}")
+    window, correct = req.get("verify_len").whole(), req.get("correct_drafts").whole()
+    if not 1 <= window <= gamma + 1:
+        raise req.error(f"verify_len {window}, but a window is 1 to {gamma + 1}")
+    if correct > gamma:
+        raise req.error(f"correct_drafts {correct} of {gamma}")
+    name = req.get("rid").value
+    return (
+        str(req.get("req_pool_index").value if name is None else name),
+        window - 1,
+        correct,
+        confidence,
+    )
 
 
 def conditional_acceptance(recording: Recording) -> tuple[FloatArray, IntArray]:

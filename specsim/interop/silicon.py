@@ -6,7 +6,6 @@ output lengths, concurrency, and the measured mean TTFT and TPOT in milliseconds
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specsim.cost.telemetry import Telemetry
-from specsim.errors import InputError, Problem, ScenarioError, nearest
+from specsim.errors import InputError, Problem, ScenarioError
+from specsim.inputs import MOST_TOKENS, csv_rows, read_text
 
 _NEEDED = (
     "id",
@@ -112,40 +112,18 @@ def load_points(path: Path) -> list[ServedPoint]:
         ScenarioError: unreadable, missing or unknown columns, or a bad value; every problem is
             named by file, row and field.
     """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            columns = reader.fieldnames or []
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError([Problem(str(path), "", f"cannot be read: {error}")]) from error
-    problems = _column_problems(columns, str(path))
+    _, rows = csv_rows(read_text(path), str(path), known=_KNOWN, needed=_NEEDED, blank=False)
+    problems: list[Problem] = []
     points: list[ServedPoint] = []
-    if not problems:
-        for number, row in enumerate(rows, start=2):
-            found = _point(row, f"{path}:{number}")
-            if isinstance(found, ServedPoint):
-                points.append(found)
-            else:
-                problems += found
-        if not rows:
-            problems.append(Problem(str(path), "", "has no rows"))
+    for place, row in rows:
+        found = _point(row, place)
+        if isinstance(found, ServedPoint):
+            points.append(found)
+        else:
+            problems += found
     if problems:
         raise ScenarioError(problems)
     return points
-
-
-def _column_problems(columns: Iterable[str], where: str) -> list[Problem]:
-    given = list(columns)
-    problems = [
-        Problem(f"{where}:1", name, "column is missing") for name in _NEEDED if name not in given
-    ]
-    problems += [
-        Problem(f"{where}:1", name, "column is not known", nearest(name, _KNOWN))
-        for name in given
-        if name not in _KNOWN
-    ]
-    return problems
 
 
 def _point(row: dict[str, str], where: str) -> ServedPoint | list[Problem]:
@@ -159,8 +137,9 @@ def _point(row: dict[str, str], where: str) -> ServedPoint | list[Problem]:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and value > 0):
-            problems.append(Problem(where, field, f"must be a number above 0, not {text!r}"))
+        if not 0 < value <= MOST_TOKENS:
+            message = f"must be a number above 0 up to {MOST_TOKENS:g}, not {text!r}"
+            problems.append(Problem(where, field, message))
             return 1.0
         return value
 

@@ -10,13 +10,12 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from specsim.cost.fit import fit_table
 from specsim.cost.rows import Row, parse_rows
 from specsim.cost.table import Provenance, StepTable, Term, parse_table
-from specsim.errors import InputError, Problem, ScenarioError
+from specsim.errors import InputError
 from specsim.interop.sglang import (
     SpsAdditiveCostTable,
     SpsCostTable,
@@ -49,18 +48,6 @@ class About:
     provenance: Provenance | None = None
     includes: tuple[Term, ...] | None = None
     context_tokens: int | None = None
-
-
-def read_text(path: Path) -> str:
-    """Return a file's text.
-
-    Raises:
-        ScenarioError: it cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError([Problem(str(path), "", f"cannot be read: {error}")]) from error
 
 
 def guess_form(text: str) -> Source:

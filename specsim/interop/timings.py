@@ -5,14 +5,13 @@ Units stand in the names (`seconds`, `step_ms`) or are defined by the tool; noth
 
 from __future__ import annotations
 
-import csv
 import math
 from typing import Any
 
-from specsim.cost.rows import Row
+from specsim.cost.rows import Row, fewer_tokens
 from specsim.cost.telemetry import Telemetry
 from specsim.errors import InputError, Problem, ScenarioError, nearest
-from specsim.jsontext import read_json
+from specsim.inputs import MOST_TOKENS, csv_rows, json_lines
 
 _ONE_BATCH = (
     "run_name",
@@ -47,14 +46,7 @@ def parse_one_batch(text: str, *, where: str) -> list[Row]:
     """
     problems: list[Problem] = []
     rows: list[Row] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        place = f"{where}:{number}"
-        data, problem = read_json(line, where=where, line=number)
-        if problem is not None:
-            problems.append(problem)
-            continue
+    for place, data in json_lines(text, where):
         if not isinstance(data, dict):
             problems.append(Problem(place, "", "must be an object"))
             continue
@@ -65,15 +57,13 @@ def parse_one_batch(text: str, *, where: str) -> list[Row]:
         ]
         numbers = {
             key: _number(data.get(key), place, key, found)
-            for key in ("batch_size", "input_len", "output_len", "median_decode_latency")
+            for key in ("input_len", "output_len", "median_decode_latency")
         }
+        size = _whole(data.get("batch_size"), place, "batch_size", found)
         problems += found
         if not found:
-            size = int(numbers["batch_size"])
             context = int(numbers["input_len"] + numbers["output_len"] / 2)
             rows.append(Row("step", size, size, context, numbers["median_decode_latency"]))
-    if not rows and not problems:
-        problems.append(Problem(where, "", "has no rows"))
     if problems:
         raise ScenarioError(problems)
     return rows
@@ -88,7 +78,7 @@ def parse_csv_rows(text: str, *, where: str) -> list[Row]:
     Raises:
         ScenarioError: every problem, by row and field; unknown columns are listed.
     """
-    columns, lines = _table(text, where, _CSV, needed=("batch_tokens",))
+    columns, lines = csv_rows(text, where, known=_CSV, needed=("batch_tokens",), blank=False)
     units = [name for name in ("seconds", "step_ms") if name in columns]
     if len(units) != 1:
         message = "give exactly one of the columns seconds and step_ms; a unit is never guessed"
@@ -96,8 +86,7 @@ def parse_csv_rows(text: str, *, where: str) -> list[Row]:
     scale = 1.0 if units[0] == "seconds" else 1e-3
     problems: list[Problem] = []
     rows: list[Row] = []
-    for number, line in lines:
-        place = f"{where}:{number}"
+    for place, line in lines:
         found: list[Problem] = []
         tokens = _whole(line["batch_tokens"], place, "batch_tokens", found)
         requests = (
@@ -111,6 +100,8 @@ def parse_csv_rows(text: str, *, where: str) -> list[Row]:
             else 0
         )
         value = _number(line[units[0]], place, units[0], found)
+        if tokens < requests and not found:
+            found.append(Problem(place, "batch_tokens", fewer_tokens(tokens, requests)))
         problems += found
         if not found:
             rows.append(Row("step", tokens, requests, context, value * scale))
@@ -128,11 +119,12 @@ def parse_telemetry(text: str, *, where: str) -> list[Telemetry]:
     Raises:
         ScenarioError: every problem, by row and field.
     """
-    columns, lines = _table(text, where, _TELEMETRY, needed=("concurrency", "tpot_ms"))
+    columns, lines = csv_rows(
+        text, where, known=_TELEMETRY, needed=("concurrency", "tpot_ms"), blank=False
+    )
     problems: list[Problem] = []
     points: list[Telemetry] = []
-    for number, line in lines:
-        place = f"{where}:{number}"
+    for place, line in lines:
         found: list[Problem] = []
         value = {
             name: _number(line[name], place, name, found) if name in columns else default
@@ -169,40 +161,13 @@ def parse_frontier(text: str, *, where: str) -> tuple[list[float], list[float]]:
     Raises:
         ScenarioError: every problem, by row and field.
     """
-    _, lines = _table(text, where, _FRONTIER, needed=_FRONTIER)
+    _, lines = csv_rows(text, where, known=_FRONTIER, needed=_FRONTIER, blank=False)
     problems: list[Problem] = []
-    speeds = [_number(x["tok_s_user"], f"{where}:{n}", "tok_s_user", problems) for n, x in lines]
-    gpus = [_number(x["tok_s_gpu"], f"{where}:{n}", "tok_s_gpu", problems) for n, x in lines]
+    speeds = [_number(x["tok_s_user"], place, "tok_s_user", problems) for place, x in lines]
+    gpus = [_number(x["tok_s_gpu"], place, "tok_s_gpu", problems) for place, x in lines]
     if problems:
         raise ScenarioError(problems)
     return speeds, gpus
-
-
-def _table(
-    text: str, where: str, known: tuple[str, ...], *, needed: tuple[str, ...]
-) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    reader = csv.DictReader(text.splitlines())
-    columns = [name.strip() for name in reader.fieldnames or []]
-    reader.fieldnames = columns
-    problems = [
-        Problem(
-            f"{where}:1",
-            name,
-            f"column is not known; legal: {', '.join(known)}",
-            nearest(name, known),
-        )
-        for name in columns
-        if name not in known
-    ]
-    problems += [
-        Problem(f"{where}:1", name, "column is missing") for name in needed if name not in columns
-    ]
-    if problems:
-        raise ScenarioError(problems)
-    lines = [(reader.line_num, row) for row in reader]
-    if not lines:
-        raise ScenarioError([Problem(where, "", "has no rows")])
-    return columns, lines
 
 
 def _number(value: Any, place: str, field: str, problems: list[Problem]) -> float:
@@ -210,22 +175,21 @@ def _number(value: Any, place: str, field: str, problems: list[Problem]) -> floa
     least_is_legal = field == "context_tokens"
     try:
         found = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
-    if not math.isfinite(found) or found < 0 or (found == 0 and not least_is_legal):
-        wanted = "at least 0" if least_is_legal else "above 0"
-        problems.append(Problem(place, field, f"must be a number {wanted}, not {value!r}"))
+    if not 0 <= found <= MOST_TOKENS or (found == 0 and not least_is_legal):
+        wanted = "from 0" if least_is_legal else "above 0"
+        message = f"must be a number {wanted} up to {MOST_TOKENS:g}, not {value!r}"
+        problems.append(Problem(place, field, message))
         return 1.0
     return found
 
 
 def _whole(value: Any, place: str, field: str, problems: list[Problem], *, least: int = 1) -> int:
-    try:
-        found = int(str(value).strip())
-    except ValueError:
-        found = least - 1
-    if found < least:
-        message = f"must be a whole number of at least {least}, not {value!r}"
+    text = str(value).strip()
+    found = int(text) if text.isdecimal() and len(text) < 20 else -1
+    if not least <= found <= MOST_TOKENS:
+        message = f"must be a whole number from {least} to {MOST_TOKENS:g}, not {value!r}"
         problems.append(Problem(place, field, message))
         return max(1, least)
     return found

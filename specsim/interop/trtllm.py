@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from specsim.errors import InputError
-from specsim.interop.results import BenchResult, from_json, number, whole
+from specsim.inputs import Node
+from specsim.interop.results import BenchResult, Latency, number, opened, whole
 
 
 def parse_trtllm_bench(text: str, *, where: str) -> BenchResult:
@@ -18,26 +15,29 @@ def parse_trtllm_bench(text: str, *, where: str) -> BenchResult:
     Raises:
         InputError: it is no such report.
     """
-    data = from_json(text, where)
-    performance = data.get("performance") if isinstance(data, dict) else None
-    if not isinstance(performance, dict):
-        raise InputError(f'{where}: no trtllm-bench report: it has no "performance"')
-    world, info = data.get("world_info") or {}, data.get("request_info") or {}
-    streaming, decoding = data.get("streaming_metrics") or {}, data.get("decoding_stats") or {}
-    latency: dict[str, dict[str, float]] = {}
+    data = opened(text, where)
+    if not data.has("performance"):
+        raise data.error('no trtllm-bench report: it has no "performance"')
+    performance = data.get("performance")
+    none = Node({}, where)
+    world, info, streaming, decoding, engine = (
+        data.maybe(key) or none
+        for key in ("world_info", "request_info", "streaming_metrics", "decoding_stats", "engine")
+    )
+    latency: dict[str, Latency] = {}
     for ours, mean, part, key in (
         ("ttft_s", "avg_ttft_ms", streaming, "ttft_percentiles"),
         ("tpot_s", "avg_tpot_ms", streaming, "tpot_percentiles"),
         ("e2e_s", "avg_request_latency_ms", performance, "request_latency_percentiles_ms"),
     ):
-        found = _percentiles(part.get(key), scale=1e-3)
+        found = _percentiles(part.maybe(key), scale=1e-3)
         average = number(part, mean)
         if average is not None:
             found["mean"] = average * 1e-3
         if found:
             latency[ours] = found
-    lengths = _percentiles(decoding.get("acceptance_length_percentiles"), scale=1.0)
-    rates = _percentiles(decoding.get("draft_acceptance_rate_percentiles"), scale=1.0)
+    lengths = _percentiles(decoding.maybe("acceptance_length_percentiles"), scale=1.0)
+    rates = _percentiles(decoding.maybe("draft_acceptance_rate_percentiles"), scale=1.0)
     notes: tuple[str, ...] = ()
     if rates or lengths:
         notes = (
@@ -47,7 +47,7 @@ def parse_trtllm_bench(text: str, *, where: str) -> BenchResult:
     total_ms = number(performance, "total_latency_ms")
     return BenchResult(
         source="trtllm-bench",
-        label=str((data.get("engine") or {}).get("model") or ""),
+        label=engine.get("model").text(),
         concurrency=number(info, "avg_num_concurrent_requests"),
         gpus=whole(world, "world_size"),
         duration_s=None if total_ms is None else total_ms * 1e-3,
@@ -63,8 +63,8 @@ def parse_trtllm_bench(text: str, *, where: str) -> BenchResult:
     )
 
 
-def _percentiles(data: Any, *, scale: float) -> dict[str, float]:
-    if not isinstance(data, Mapping):
+def _percentiles(data: Node | None, *, scale: float) -> Latency:
+    if data is None:
         return {}
     names = {"p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "minimum": "min",
              "maximum": "max", "average": "mean"}  # fmt: skip

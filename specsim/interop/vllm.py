@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from specsim.cost.rows import Mode, Row
-from specsim.errors import Problem, ScenarioError, nearest
-from specsim.jsontext import read_json
+from specsim.errors import InputError, Problem, ScenarioError, nearest
+from specsim.inputs import Node, is_number, parse_json
 
 _CASE = ("case", "requests", "median_us", "ranks")
 _REQUEST = ("query_len", "kv_len", "num_draft_tokens", "chunked", "count")
@@ -33,9 +33,7 @@ def parse_bench_forward(text: str, *, where: str, mode: Mode = "graph") -> list[
     Raises:
         ScenarioError: every problem, by case and field.
     """
-    data, problem = read_json(text, where=where)
-    if problem is not None:
-        raise ScenarioError([problem])
+    data = parse_json(text, where)
     if not isinstance(data, list) or not data:
         raise ScenarioError([Problem(where, "", "must be a list of at least one case")])
     problems: list[Problem] = []
@@ -75,18 +73,20 @@ def bench_forward_cases(rows: Sequence[Row]) -> str:
 
 
 def _rows(case: dict[str, Any], mode: Mode) -> list[Row]:
-    requests = [request for request in case["requests"] for _ in range(request.get("count", 1))]
-    tokens = sum(request["query_len"] for request in requests)
-    held = [request["kv_len"] - request["query_len"] for request in requests]
-    context = round(sum(held) / len(held))
+    counts = [int(request.get("count", 1)) for request in case["requests"]]
+    queries = [int(request["query_len"]) for request in case["requests"]]
+    held = [int(request["kv_len"]) - int(request["query_len"]) for request in case["requests"]]
+    num_requests = sum(counts)
+    tokens = sum(count * query for count, query in zip(counts, queries, strict=True))
+    context = round(sum(n * kv for n, kv in zip(counts, held, strict=True)) / num_requests)
     # The slowest rank sets the step; its samples are taken where they are listed.
     samples: list[float] = []
-    ranks = [rank for rank in case.get("ranks", []) if isinstance(rank.get("latency_us"), dict)]
-    if ranks:
-        slowest = max(ranks, key=lambda rank: float(rank["latency_us"].get("median", 0.0)))
-        samples = [float(sample) for sample in slowest["latency_us"].get("samples_us", [])]
+    timed = [rank["latency_us"] for rank in case.get("ranks") or [] if rank.get("latency_us")]
+    if timed:
+        slowest = max(timed, key=lambda latency: float(latency.get("median") or 0.0))
+        samples = [float(sample) for sample in slowest.get("samples_us") or []]
     return [
-        Row("verify", tokens, len(requests), context, sample * 1e-6, mode, repeat)
+        Row("verify", tokens, num_requests, context, sample * 1e-6, mode, repeat)
         for repeat, sample in enumerate(samples or [float(case["median_us"])])
     ]
 
@@ -105,7 +105,7 @@ def _case_problems(case: Any, where: str, path: str) -> list[Problem]:
         if key not in _CASE
     ]
     median = case.get("median_us")
-    if isinstance(median, bool) or not isinstance(median, int | float) or not median > 0:
+    if median is None or not is_number(median) or median <= 0:
         found.append(
             Problem(where, f"{path}.median_us", f"must be microseconds above 0, not {median!r}")
         )
@@ -128,25 +128,32 @@ def _case_problems(case: Any, where: str, path: str) -> list[Problem]:
             for key in request
             if key not in _REQUEST
         ]
-        query, kv = request.get("query_len"), request.get("kv_len")
-        for key, value in (
-            ("query_len", query),
-            ("kv_len", kv),
-            ("count", request.get("count", 1)),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                message = f"must be a whole number of at least 1, not {value!r}"
-                found.append(Problem(where, f"{here}.{key}", message))
-        if isinstance(query, int) and isinstance(kv, int) and kv < query:
-            message = f"{kv} is less than query_len {query}, which it counts too"
-            found.append(Problem(where, f"{here}.kv_len", message))
-    for number, rank in enumerate(case.get("ranks") or []):
-        latency = rank.get("latency_us") if isinstance(rank, dict) else None
-        samples = latency.get("samples_us", []) if isinstance(latency, dict) else []
-        bad = [
-            s for s in samples if isinstance(s, bool) or not isinstance(s, int | float) or s <= 0
-        ]
-        if bad:
-            here = f"{path}.ranks[{number}].latency_us.samples_us"
-            found.append(Problem(where, here, f"must be microseconds above 0, not {bad[0]!r}"))
+        read = Node(request, where, here)
+        try:
+            query = read.get("query_len").whole(least=1)
+            kv = read.get("kv_len").whole(least=1)
+            if read.has("count"):
+                read.get("count").whole(least=1)
+            if kv < query:
+                raise read.get("kv_len").error(
+                    f"{kv} is less than query_len {query}, which it counts"
+                )
+        except InputError as error:
+            found.append(Problem(where, "", str(error).removeprefix(f"{where}: ")))
+    try:
+        _check_ranks(Node(case, where, path))
+    except InputError as error:
+        found.append(Problem(where, "", str(error).removeprefix(f"{where}: ")))
     return found
+
+
+def _check_ranks(case: Node) -> None:
+    ranks = case.maybe("ranks")
+    for rank in () if ranks is None else ranks.items():
+        latency = rank.maybe("latency_us")
+        if latency is None:
+            continue
+        samples = latency.maybe("samples_us")
+        for value in (latency.maybe("median"), *(() if samples is None else samples.items())):
+            if value is not None and not value.number() > 0:
+                raise value.error(f"must be microseconds above 0, not {value.value!r}")

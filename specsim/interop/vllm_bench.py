@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from specsim.errors import InputError
+from specsim.errors import InputError, ScenarioError
+from specsim.inputs import Node
 from specsim.interop.results import (
     BenchResult,
     Requests,
     array,
-    from_json,
-    json_lines,
+    gaps_s,
     milliseconds,
     number,
+    opened,
+    opened_lines,
+    rate,
+    shares,
     whole,
 )
 
@@ -48,35 +52,37 @@ def parse_vllm_bench(text: str, *, where: str) -> list[BenchResult]:
         InputError: it is no such file.
     """
     try:
-        data = from_json(text, where)
-    except InputError:
-        data = json_lines(text, where)
-    records = data if isinstance(data, list) else [data]
-    return [_one(record, where) for record in records]
+        data = opened(text, where)
+        records = data.items() if isinstance(data.value, list) else [data]
+    except ScenarioError:
+        records = opened_lines(text, where)
+    if not records:
+        raise InputError(f"{where}: holds no results")
+    return [_one(record) for record in records]
 
 
-def _one(data: Any, where: str) -> BenchResult:
-    if not isinstance(data, dict) or number(data, "output_throughput") is None:
-        raise InputError(
-            f'{where}: no result of vllm bench serve: it has no "output_throughput"; pass the '
-            "file that --save-result wrote"
+def _one(data: Node) -> BenchResult:
+    if not data.has("output_throughput"):
+        raise data.error(
+            'no result of vllm bench serve: it has no "output_throughput"; pass the file that '
+            "--save-result wrote"
         )
     notes = []
-    rate = number(data, "spec_decode_acceptance_rate")
+    said = number(data, "spec_decode_acceptance_rate")
     drafts = number(data, "spec_decode_draft_tokens")
     accepted = number(data, "spec_decode_accepted_tokens")
     if drafts and accepted is not None:
         # Counted, so that percent or fraction is no question.
         fraction: float | None = accepted / drafts
-        if rate is not None and abs(rate * drafts - accepted) < abs(rate / 100 * drafts - accepted):
+        if said is not None and abs(said * drafts - accepted) < abs(said / 100 * drafts - accepted):
             notes.append("spec_decode_acceptance_rate is a fraction here; vLLM writes percent")
     else:
-        fraction = None if rate is None else rate / 100
+        fraction = None if said is None else said / 100
     return BenchResult(
         source="vllm",
-        label=str(data.get("label") or data.get("backend") or ""),
+        label=data.get("label").text() or data.get("backend").text(),
         concurrency=number(data, "max_concurrency"),
-        request_rate_per_s=number(data, "request_rate"),  # "inf" is a string: None
+        request_rate_per_s=rate(data, "request_rate"),
         duration_s=number(data, "duration"),
         completed=whole(data, "completed"),
         output_tok_per_s=number(data, "output_throughput"),
@@ -87,22 +93,23 @@ def _one(data: Any, where: str) -> BenchResult:
         },
         acceptance_length=number(data, "spec_decode_acceptance_length"),
         draft_acceptance_rate=fraction,
-        survival_G=tuple(data.get("spec_decode_per_position_acceptance_rates") or ()),
+        survival_G=shares(data.maybe("spec_decode_per_position_acceptance_rates")),
         requests=_details(data),
         notes=tuple(notes),
     )
 
 
-def _details(data: Mapping[str, Any]) -> Requests | None:
-    if not data.get("ttfts") or not data.get("output_lens"):
+def _details(data: Node) -> Requests | None:
+    ttft_N = array(data.maybe("ttfts"))
+    output_N = array(data.maybe("output_lens"))
+    if not len(ttft_N) or not len(output_N):
         return None
-    ttft_N = array(data["ttfts"])
-    if data.get("latencies"):
-        e2e_N = array(data["latencies"])
-    else:
-        gaps = data.get("itls") or [[]] * len(ttft_N)
-        e2e_N = ttft_N + np.array([float(sum(gap)) for gap in gaps])
-    return Requests(array(data.get("input_lens")), array(data["output_lens"]), ttft_N, e2e_N)
+    e2e_N = array(data.maybe("latencies"))
+    if not len(e2e_N):
+        gaps_N = gaps_s(data.maybe("itls"), len(ttft_N))
+        e2e_N = ttft_N + gaps_N if len(gaps_N) == len(ttft_N) else gaps_N
+    found = Requests(array(data.maybe("input_lens")), output_N, ttft_N, e2e_N)
+    return found.check(data.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +147,13 @@ def parse_spec_metrics(responses: Sequence[Mapping[str, Any]], *, where: str) ->
     rows = []
     width = 0
     for n, response in enumerate(responses):
-        found = (response.get("metrics") or {}).get("speculative_decoding")
-        if not found or not found.get("num_spec_steps"):
+        metrics = Node(response, where, f"response {n}").maybe("metrics")
+        found = None if metrics is None else metrics.maybe("speculative_decoding")
+        steps = 0 if found is None else whole(found, "num_spec_steps")
+        if found is None or not steps:
             continue
-        histogram = [int(v) for v in found["acceptance_histogram"]]
-        accepted, steps = int(found["num_accepted_draft_tokens"]), int(found["num_spec_steps"])
+        histogram = [value.whole() for value in found.get("acceptance_histogram").items()]
+        accepted = found.get("num_accepted_draft_tokens").whole()
         counted = sum(k * v for k, v in enumerate(histogram))
         if sum(histogram) != steps or counted != accepted:
             raise InputError(
@@ -152,7 +161,7 @@ def parse_spec_metrics(responses: Sequence[Mapping[str, Any]], *, where: str) ->
                 f"accepted drafts, the totals say {steps} and {accepted}"
             )
         width = max(width, len(histogram))
-        rows.append((steps, accepted, int(found["num_draft_tokens"]), histogram))
+        rows.append((steps, accepted, found.get("num_draft_tokens").whole(), histogram))
     if not rows:
         raise InputError(f"{where}: no response has metrics.speculative_decoding with a step")
     total = np.zeros(width, dtype=np.int64)

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from specsim import __version__
 from specsim.errors import InputError
 from specsim.jsontext import read_json
 
-SAME = (
+DEVICE_SAME = (
     "device",
     "shape",
     "tensor_parallel",
@@ -26,7 +26,9 @@ SAME = (
     "clock",
     "seed",
 )
-"""Fields that must agree before rows may be added to a file."""
+"""Fields that must agree before rows of a device may be added to a file."""
+SERVER_SAME = ("server", "model", "load")
+"""The same of a server."""
 
 
 def device_facts(torch: Any, device: str) -> dict[str, Any]:
@@ -76,13 +78,15 @@ def read_manifest(rows: Path) -> dict[str, Any] | None:
     return data
 
 
-def check_same(rows: Path, found: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same(
+    rows: Path, found: Mapping[str, Any], now: Mapping[str, Any], same: Sequence[str]
+) -> None:
     """Refuse to add rows of one set-up to those of another.
 
     Raises:
-        InputError: a field of `SAME` differs.
+        InputError: one of the fields `same` differs.
     """
-    for name in SAME:
+    for name in same:
         before, after = found.get(name), now.get(name)
         if name == "device":
             before, after = (found.get(name) or {}).get("name"), (now.get(name) or {}).get("name")
@@ -126,6 +130,11 @@ def _clocks() -> str:
 
 def described(manifest: Mapping[str, Any]) -> str:
     """Return in words what a manifest says was timed, on what."""
+    if "server" in manifest:
+        return (
+            f"specsim profile run --server: {manifest.get('model')} at {manifest['server']}, whole "
+            f"steps read off {manifest.get('load', {}).get('repeats')} batches of streams"
+        )
     device, shape = manifest.get("device", {}), manifest.get("shape", {})
     experts = f", {shape['experts']} experts" if shape.get("experts") else ""
     return (

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from specsim.cost.rows import Row, load_rows
 from specsim.cost.shape import ModelShape
 from specsim.errors import InputError
-from specsim.profiler.manifest import check_same, device_facts, read_manifest, write_manifest
+from specsim.profiler.manifest import DEVICE_SAME, device_facts, write_manifest
 from specsim.profiler.model import DecodeModel, KvLayout, import_torch
+from specsim.profiler.rowfile import kept_rows, row_writer
 from specsim.profiler.sweep import Progress, SweepResult, graph_work, run_sweep
 from specsim.profiler.timer import CpuTimer, CudaTimer, Timer, Work, now, processor_time
 from specsim.profiler.workload import Case, StepMode, TimedPart, grid
@@ -108,13 +108,7 @@ def profile_run(
         cases = [replace(case, mode="eager") for case in cases]
         cases = list(dict.fromkeys(cases))
     manifest = _manifest(plan, torch)
-    found = read_manifest(out)
-    done: list[Row] = []
-    if out.exists() and out.stat().st_size:
-        if found is None:
-            raise InputError(f"{out} has rows but no manifest beside it; give another --out")
-        check_same(out, found, manifest)
-        done = load_rows(out)
+    done = kept_rows(out, manifest, DEVICE_SAME)
     model, cases = _fitting_model(plan, cases, on_note)
     timer: Timer = (
         CudaTimer(torch, flush_bytes=(256 << 20) if plan.flush_l2 else 0)
@@ -126,14 +120,7 @@ def profile_run(
         work = model.work(case)
         return graph_work(torch, work) if case.mode == "graph" else work
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_manifest(out, {**manifest, "complete": False})
-    with out.open("a", encoding="utf-8") as file:
-
-        def on_row(row: Row) -> None:
-            file.write(row.to_json() + "\n")
-            file.flush()
-
+    with row_writer(out, manifest) as on_row:
         result = run_sweep(
             cases,
             make_work=make_work,

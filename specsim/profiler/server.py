@@ -12,13 +12,19 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from specsim import __version__
 from specsim.cost.rows import Row
-from specsim.errors import InputError
+from specsim.errors import InputError, SpecsimError, in_one_line
+from specsim.inputs import Node, parse_json
+from specsim.profiler.manifest import SERVER_SAME, write_manifest
+from specsim.profiler.rowfile import kept_rows, row_writer
+from specsim.profiler.sweep import Progress, SweepResult
 from specsim.profiler.timer import now
 
 _LEAST_STEPS = 32
@@ -61,7 +67,9 @@ def measure_server(
     *,
     model: str | None = None,
     clock: Callable[[], float] = now,
-    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+    progress: Progress = lambda done, total, what: None,
+    done: Iterable[Row] = (),
+    on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Measure the step time at every concurrency.
 
@@ -72,6 +80,8 @@ def measure_server(
         model: name of the model; the server's first one if None.
         clock: seconds, monotonic.
         progress: told `(done, total, what)`.
+        done: rows of an earlier, interrupted run; their batches are not streamed again.
+        on_row: gets each row as it is measured.
 
     Returns:
         One `step` row for each stream of each batch; its context is the prompt and half of the
@@ -90,14 +100,59 @@ def measure_server(
         )
     host = _Host.of(url, load.timeout_s)
     name = model or host.first_model()
+    batches = {(row.num_requests, row.repeat // row.num_requests) for row in done}
     rows: list[Row] = []
     total = len(concurrencies) * load.repeats
     for at, count in enumerate(concurrencies):
         for repeat in range(load.repeats):
             progress(at * load.repeats + repeat, total, f"{count} streams")
+            if (count, repeat) in batches:
+                continue
             streams = _stream_all(host, name, count, load, clock)
-            rows += _steps(streams, count, repeat, load)
+            for row in _steps(streams, count, repeat, load):
+                rows.append(row)
+                on_row(row)
     return rows
+
+
+def profile_server(
+    url: str,
+    concurrencies: Sequence[int],
+    load: ServerLoad,
+    out: Path,
+    *,
+    model: str | None = None,
+    progress: Progress = lambda done, total, what: None,
+) -> SweepResult:
+    """Measure a server into a file of rows; batches of streams already there are kept.
+
+    Raises:
+        InputError: see `measure_server`; or `out` has rows of another server, model or load.
+    """
+    name = model or _Host.of(url, load.timeout_s).first_model()
+    manifest = {
+        "specsim": __version__,
+        "server": url,
+        "model": name,
+        "load": asdict(load),
+        "left_out": ["queueing"],
+    }
+    done = _whole_batches(kept_rows(out, manifest, SERVER_SAME))
+    with row_writer(out, manifest) as on_row:
+        rows = measure_server(
+            url, concurrencies, load, model=name, progress=progress, done=done, on_row=on_row
+        )
+    write_manifest(out, {**manifest, "complete": True})
+    return SweepResult(timed=len(rows), resumed=len(done))
+
+
+def _whole_batches(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the rows of a batch that was not written down to its last stream."""
+    streams: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for row in rows:
+        streams[row.num_requests, row.repeat // row.num_requests].add(row.repeat)
+    whole = {batch for batch, repeats in streams.items() if len(repeats) == batch[0]}
+    return [row for row in rows if (row.num_requests, row.repeat // row.num_requests) in whole]
 
 
 def _stream_all(
@@ -174,15 +229,16 @@ class _Host:
         try:
             connection.request("GET", f"{self.path}/v1/models")
             answer = connection.getresponse()
-            data = json.loads(answer.read()) if answer.status == 200 else {}
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            body = answer.read().decode(errors="replace") if answer.status == 200 else "{}"
+        except (OSError, http.client.HTTPException) as error:
             raise InputError(f"cannot reach {self.url}: {error or type(error).__name__}") from error
         finally:
             connection.close()
-        models = data.get("data") if isinstance(data, dict) else None
-        if not models:
-            raise InputError(f"{self.url}/v1/models lists no model; give --model-name")
-        return str(models[0]["id"])
+        place = f"{self.url}/v1/models"
+        models = Node(parse_json(body, place), place).maybe("data")
+        if models is None or not models.items():
+            raise InputError(f"{place} lists no model; give --model-name")
+        return models.items()[0].get("id").text()
 
     def stream(
         self, model: str, load: ServerLoad, into: _Stream, clock: Callable[[], float]
@@ -220,18 +276,25 @@ class _Host:
                 payload = line[5:].strip()
                 if payload == b"[DONE]":
                     break
-                _note(json.loads(payload), into, clock())
+                moment = clock()
+                _note(Node(parse_json(payload.decode(), "stream"), "stream"), into, moment)
+        except SpecsimError as error:
+            into.error = str(error)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            into.error = f"{type(error).__name__}: {error}"
+            into.error = in_one_line(error)
         finally:
             connection.close()
         if not into.error and len(into.chunk_s) < 2:
             into.error = f"{len(into.chunk_s)} chunks with text; nothing to time"
 
 
-def _note(chunk: Any, into: _Stream, moment: float) -> None:
-    usage = chunk.get("usage") or {}
-    into.prompt_tokens = int(usage.get("prompt_tokens") or into.prompt_tokens)
-    choices = chunk.get("choices") or []
-    if choices and choices[0].get("text"):
+def _note(chunk: Node, into: _Stream, moment: float) -> None:
+    """Note one chunk of a stream; what is not of OpenAI's form is an error of the server."""
+    if chunk.has("error"):
+        raise chunk.error(f"the server says {chunk.get('error').value!r:.200}")
+    usage, choices = chunk.maybe("usage"), chunk.maybe("choices")
+    if usage is not None and usage.maybe("prompt_tokens") is not None:
+        into.prompt_tokens = usage.get("prompt_tokens").whole()
+    texts = [choice.get("text").text() for choice in (choices.items() if choices else ())]
+    if any(texts):
         into.chunk_s.append(moment)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from specsim.errors import InputError, nearest
+from specsim.inputs import csv_rows, read_text
 from specsim.report.figures import PublishedLine
 from specsim.scenario.locate import shipped
 
@@ -50,12 +51,7 @@ def measured_lines(
     Raises:
         InputError: no such file, a column is missing, or a number is none.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows, columns = list(reader), list(reader.fieldnames or ())
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+    columns, rows = csv_rows(read_text(path), str(path))
     for needed in (_X, _Y, *([by] if by else ()), *(where or ())):
         if needed not in columns:
             raise InputError(
@@ -64,13 +60,18 @@ def measured_lines(
             )
     by = by or next((name for name in ("policy", "arm") if name in columns), None)
     groups: dict[str, list[tuple[float, float]]] = {}
-    for number, row in enumerate(rows, start=2):
+    for place, row in rows:
         if any(row[key] != value for key, value in (where or {}).items()):
             continue
         try:
             point = (float(row[_X]), float(row[_Y]))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number}: {_X} and {_Y} must be numbers: {error}") from error
+        except ValueError:
+            point = (math.nan, math.nan)
+        if not all(0 <= value < math.inf for value in point):
+            raise InputError(
+                f"{place}: {_X} and {_Y} must be numbers of at least 0, not {row[_X]!r} and "
+                f"{row[_Y]!r}"
+            )
         groups.setdefault(row[by] if by else path.stem, []).append(point)
     if not groups:
         raise InputError(f"{path}: no row is left after {dict(where or {})}")

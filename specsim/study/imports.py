@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 from specsim.acceptance.trace import save_trace
 from specsim.errors import InputError
+from specsim.inputs import parse_json, read_text
 from specsim.interop.aiperf import parse_aiperf_records, parse_aiperf_summary
 from specsim.interop.deepspec import parse_deepspec_head
 from specsim.interop.inferencex import acceptance_of_golden, golden_lengths, parse_inferencex_row
-from specsim.interop.results import BenchResult, from_json
+from specsim.interop.results import BenchResult
 from specsim.interop.sglang_bench import parse_sglang_bench
 from specsim.interop.sglang_records import conditional_acceptance, parse_records, trace_of
 from specsim.interop.trtllm import parse_trtllm_bench
 from specsim.interop.vllm_bench import parse_vllm_bench
-from specsim.jsontext import shaped
 
 Kind = Literal[
     "vllm", "sglang", "aiperf", "aiperf-records", "trtllm", "inferencex", "golden", "deepspec",
@@ -50,13 +50,12 @@ def import_results(path: Path, kind: Kind, *, gpus: int | None = None) -> list[B
     }
     if kind not in readers:
         raise InputError(f'"{kind}" holds no benchmark results; legal are {", ".join(readers)}')
-    with shaped(where, f"{kind} result"):
-        found = readers[kind]()
+    found = readers[kind]()
     return [replace(r, gpus=r.gpus or gpus) for r in found]
 
 
 def _inferencex(text: str, where: str) -> list[BenchResult]:
-    data = from_json(text, where)
+    data = parse_json(text, where)
     rows = data if isinstance(data, list) else [data]
     return [parse_inferencex_row(row, where=f"{where}: row {n}") for n, row in enumerate(rows)]
 
@@ -85,8 +84,7 @@ def import_golden(path: Path, name: str | None) -> dict[str, Any]:
     Raises:
         InputError: no such file or model.
     """
-    with shaped(str(path), "file of golden acceptance lengths"):
-        golden = golden_lengths(read_text(path), where=str(path))
+    golden = golden_lengths(read_text(path), where=str(path))
     if name is None:
         return {"models": sorted(golden)}
     found, notes = acceptance_of_golden(golden, name)
@@ -109,8 +107,7 @@ def import_records(path: Path, trace_out: Path | None) -> dict[str, Any]:
     Raises:
         InputError: they are none, or were cut by windows and cannot be a trace.
     """
-    with shaped(str(path), "per-step record of SGLang's"):
-        recording = parse_records(read_text(path), where=str(path))
+    recording = parse_records(read_text(path), where=str(path))
     found_G, count_G = conditional_acceptance(recording)
     if trace_out is not None:
         save_trace(trace_of(recording), trace_out)
@@ -123,15 +120,3 @@ def import_records(path: Path, trace_out: Path | None) -> dict[str, Any]:
         "drafts_counted": count_G.tolist(),
         **({"trace": str(trace_out)} if trace_out else {}),
     }
-
-
-def read_text(path: Path) -> str:
-    """Read a text file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error

@@ -187,7 +187,7 @@ def test_attention_needs_a_context_to_be_written() -> None:
     [
         (SPS, {"sample_batch_tokens": [8, 8, 32]}, "[1]: 8 does not rise above 8"),
         (SPS, {"sample_batch_tokens": [8, 16, 32.0]}, "[2]: must be a whole number"),
-        (SPS, {"sample_batch_tokens": [0, 16, 32]}, "at least 1, not 0"),
+        (SPS, {"sample_batch_tokens": [0, 16, 32]}, "from 1 to 1e+09, not 0"),
         (SPS, {"sample_batch_tokens": []}, "at least one probe"),
         (SPS, {"sample_steps_per_sec": [1.0, 2.0]}, "has 2 entries for 3 probes"),
         (SPS, {"sample_steps_per_sec": [1.0, 0.0, 2.0]}, "[1]: must be above 0, not 0.0"),

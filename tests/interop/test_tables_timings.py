@@ -99,7 +99,9 @@ def test_one_batch_is_a_whole_step() -> None:
     with pytest.raises(ScenarioError) as caught:
         parse_one_batch(json.dumps(ONE_BATCH) + "\n" + bad, where="f.jsonl")
     assert "f.jsonl:2: decode: is not a field" in str(caught.value)
-    assert "median_decode_latency: must be a number above 0, not -1" in str(caught.value)
+    assert "median_decode_latency: must be a number above 0 up to 1e+09, not -1" in str(
+        caught.value
+    )
 
 
 def test_csv_units_are_in_the_names() -> None:
@@ -109,18 +111,26 @@ def test_csv_units_are_in_the_names() -> None:
     assert ms[0].seconds == pytest.approx(0.009)
     assert ms[0].num_requests == 2
     with pytest.raises(ScenarioError, match="a unit is never guessed"):
-        parse_csv_rows("batch_tokens,time\n8,9\n".replace("time", "seconds,step_ms"), where="f.csv")
+        parse_csv_rows("batch_tokens,seconds,step_ms\n8,9,9\n", where="f.csv")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("batch_tokens,seconds\n8,nan\n", "f.csv:2: seconds: must be a number above 0, not 'nan'"),
+        (
+            "batch_tokens,seconds\n8,nan\n",
+            "f.csv:2: seconds: must be a number above 0 up to 1e+09, not 'nan'",
+        ),
         ("batch_tokens,seconds\n8,0.1\n9.5,0.1\n", "f.csv:3: batch_tokens: must be a whole number"),
         ("batch_tokens,latency\n8,0.1\n", "f.csv:1: latency: column is not known"),
         ("tokens,seconds\n8,0.1\n", "batch_tokens: column is missing"),
         ("batch_tokens,seconds\n", "has no rows"),
-        ("batch_tokens,seconds\n8\n", "seconds: must be a number above 0, not None"),
+        ("batch_tokens,seconds\n8\n", "f.csv:2: seconds: the row has 1 cells for 2 columns"),
+        ("batch_tokens,seconds\n8,1,2\n", "f.csv:2: the row has 3 cells for 2 columns"),
+        ("batch_tokens,batch_tokens,seconds\n8,8,1\n", "batch_tokens: column is there twice"),
+        ("batch_tokens,seconds\n99999999999999999999,1\n", "from 1 to 1e+09"),
+        ("batch_tokens,num_requests,seconds\n1,8,1\n", "1 tokens for 8 requests"),
+        ("batch_tokens,seconds\n8," + "9" * 200_000, "f.csv:2: field larger than"),
     ],
 )
 def test_faults_of_a_csv_are_named_by_row_and_field(text: str, expected: str) -> None:

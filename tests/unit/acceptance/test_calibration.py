@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from specsim.acceptance import calibration as cal
 from specsim.acceptance.trace import DenseTrace
-from specsim.errors import InputError
+from specsim.errors import InputError, SpecsimError
 
 GAMMA = 4
 
@@ -135,5 +135,5 @@ def test_sglang_file_goes_out_and_comes_in() -> None:
     ],
 )
 def test_bad_sglang_files(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(SpecsimError, match=message):
         cal.from_sglang(text, where="sts.json", gamma=2)

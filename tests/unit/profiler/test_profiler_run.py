@@ -106,3 +106,15 @@ def test_the_same_path_runs_on_cuda(tmp_path: Path) -> None:
     rows = load_rows(out)
     assert {row.mode for row in rows if row.part == "verify"} == {"graph", "eager"}
     assert all(row.seconds > 0 for row in rows)
+
+
+def test_a_run_killed_within_a_line_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "raw.jsonl"
+    first = profile_run(PLAN, out)
+    whole = out.read_bytes()
+    out.write_bytes(whole[:-30])  # the last line is cut short
+    again = profile_run(PLAN, out)
+    assert (again.resumed, again.timed) == (first.timed - 1, 1)
+    assert len(load_rows(out)) == first.timed
+    out.write_bytes(whole[:30])  # and so is the only one
+    assert profile_run(PLAN, out).timed == first.timed

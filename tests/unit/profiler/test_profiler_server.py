@@ -9,7 +9,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ import pytest
 from specsim.cost.fit import fit_table
 from specsim.cost.table import Provenance
 from specsim.errors import InputError
-from specsim.profiler.server import ServerLoad, measure_server
+from specsim.profiler.manifest import described, read_manifest
+from specsim.profiler.server import ServerLoad, measure_server, profile_server
 
 TOKENS = 48
 
@@ -93,6 +96,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.end_headers()
+        if self.server.behaviour in ("error", "junk"):
+            self.event(
+                {"error": "out of memory"} if self.server.behaviour == "error" else {"choices": 3}
+            )
+            return
         tokens = 3 if self.server.behaviour == "short" else asked["max_tokens"]
         out = self.server.engine.add(tokens)
         more = True
@@ -160,11 +168,30 @@ def test_speculation_widens_the_forward(server: Server) -> None:
     assert {row.batch_tokens for row in rows} == {8}
 
 
+def test_a_run_that_was_interrupted_goes_on(server: Server, tmp_path: Path) -> None:
+    out = tmp_path / "raw.jsonl"
+    first = profile_server(url(server), [1, 2], LOAD, out)
+    assert (first.timed, first.resumed) == (2 * (1 + 2), 0)
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(lines[:-1]))  # one stream of the last batch is not there
+    again = profile_server(url(server), [1, 2], LOAD, out)
+    assert (again.timed, again.resumed) == (2, 4)
+    assert profile_server(url(server), [1, 2], LOAD, out).timed == 0
+    manifest = read_manifest(out)
+    assert manifest is not None
+    assert manifest["complete"] is True
+    assert "toy at http://127.0.0.1" in described(manifest)
+    with pytest.raises(InputError, match="was begun with load"):
+        profile_server(url(server), [1], replace(LOAD, tokens_per_request=4), out)
+
+
 @pytest.mark.parametrize(
     ("behaviour", "expected"),
     [
         ("fail", "HTTP 503: .*overloaded"),
         ("whole", "no event stream"),
+        ("error", "the server says 'out of memory'"),
+        ("junk", "choices: must be a list, not 3"),
         ("short", r"steps lie where all of them decode \(32 are needed\)"),
     ],
 )

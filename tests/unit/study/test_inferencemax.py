@@ -71,8 +71,16 @@ def test_concurrency_is_the_batch_of_all_ranks_where_it_is_not_said(tmp_path: Pa
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (",1024,1024,", ",0,1024,", "points.csv:2: isl: must be a number above 0, not '0'"),
-        ("12.5", "nan", "points.csv:2: silicon_tpot_ms: must be a number above 0, not 'nan'"),
+        (
+            ",1024,1024,",
+            ",0,1024,",
+            "points.csv:2: isl: must be a number above 0 up to 1e+09, not '0'",
+        ),
+        (
+            "12.5",
+            "nan",
+            "points.csv:2: silicon_tpot_ms: must be a number above 0 up to 1e+09, not 'nan'",
+        ),
         (",agg,", ",both,", "points.csv:2: mode: must be agg or disagg, not 'both'"),
         ("silicon_tpot_ms", "tpot_ms", "silicon_tpot_ms: column is missing"),
         ("silicon_tpot_ms", "tpot_ms", "tpot_ms: column is not known"),
