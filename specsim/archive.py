@@ -10,7 +10,7 @@ import lzma
 import math
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,24 @@ def read_npz(
         raise InputError(
             f"{path}: cannot be read as an npz {what}: {error or type(error).__name__}; it is "
             "damaged or something else: fetch or make it again"
+        ) from error
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays to a compressed npz, whole or not at all.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(path.name + ".tmp.npz")
+    try:
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; free some disk space or choose "
+            "another place"
         ) from error
 
 

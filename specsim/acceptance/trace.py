@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.archive import read_npz
+from specsim.archive import read_npz, write_npz
 from specsim.errors import InputError
 from specsim.jsontext import read_json
 
@@ -198,12 +198,12 @@ def _metadata(array: NDArray[Any], path: Path) -> Any:
 
 
 def save_trace(trace: DenseTrace, path: Path) -> None:
-    """Write `trace` to `path` as a compressed npz; metadata goes in as JSON text."""
+    """Write `trace` to `path` as a compressed npz; metadata goes in as JSON text.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
     metadata = dict(trace.metadata) | {"domain_names": list(trace.domain_names)}
     arrays: dict[str, Any] = {name: getattr(trace, name) for name in _REQUIRED}
     arrays |= {name: getattr(trace, name) for name in _OPTIONAL if getattr(trace, name) is not None}
-    temporary = path.with_name(path.name + ".tmp.npz")
-    np.savez_compressed(
-        temporary, **arrays, metadata=np.array(json.dumps(metadata, sort_keys=True))
-    )
-    temporary.replace(path)
+    write_npz(path, arrays | {"metadata": np.array(json.dumps(metadata, sort_keys=True))})

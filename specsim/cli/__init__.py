@@ -65,6 +65,7 @@ _EXTRAS = {
     "gguf": "drafter",
     "tokenizers": "drafter",
     "transformers": "drafter",
+    "huggingface_hub": "drafter",
     "distributed": "cluster",
     "dask": "cluster",
     "perfetto": "trace",

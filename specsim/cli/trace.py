@@ -66,6 +66,7 @@ def capture(
     top_k: int = 0,
     top_p: float = 1.0,
     rollouts: int = 0,
+    rollout_tokens: int = 48,
     device: str = "cpu",
     seed: int = 0,
     threads: int | None = None,
@@ -102,6 +103,8 @@ def capture(
     rollouts
         Prompts to decode with true speculative decoding at each verify length, for the
         cross-check; written beside OUT as *_rollouts.npz.
+    rollout_tokens
+        Longest answer of those.
     device
         cpu or cuda.
     seed
@@ -114,6 +117,7 @@ def capture(
     import numpy as np
 
     from specsim.acceptance.trace import save_trace
+    from specsim.archive import write_npz
     from specsim.drafter import opening, runner
     from specsim.drafter.corpus import split
     from specsim.drafter.drafting import Sampling
@@ -122,16 +126,25 @@ def capture(
 
     if quick:
         sequences, max_new_tokens = 48, 96
-    for name, value in (("--sequences", sequences), ("--max-new-tokens", max_new_tokens)):
-        if value < 1 or (name == "--max-new-tokens" and value < 2):
-            raise InputError(f"{name} is {value}; an answer of two tokens has the first anchor")
+    for name, value, least in (
+        ("--sequences", sequences, 1),
+        ("--max-new-tokens", max_new_tokens, 2),
+        ("--rollouts", rollouts, 0),
+        ("--rollout-tokens", rollout_tokens, 2),
+    ):
+        if value < least:
+            raise InputError(f"{name} is {value}, at least {least} is needed")
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}")
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder: name a file, such as {out / 'trace.npz'}")
     opening.set_threads(threads)
     sampling = Sampling(temperature, top_k, top_p)
     opened = opening.open_target(target, device=device)
-    folder = _drafter_folder(drafter)
+    folder = drafter_folder(drafter)
     model = opening.open_drafter(folder, opened)
+    if not model.config.confidence:
+        raise InputError(f"--drafter {drafter} has no confidence head: a trace needs one")
     _, held_out = split(prompts_of(corpus, seed))
     source = opening.prompt_ids(opened, held_out, stream(seed, "drafter/capture"), longest=160)
     prompts = list(itertools.islice(source, sequences))
@@ -163,14 +176,13 @@ def capture(
                 prompts[:rollouts],
                 sampling,
                 verify_lens=range(1, trace.gamma + 1),
-                max_new_tokens=max_new_tokens,
+                max_new_tokens=rollout_tokens,
                 seed=seed,
                 progress=show,
             )
-            np.savez_compressed(
-                out.with_name(out.stem + "_rollouts.npz"),
-                **{name: getattr(rounds, name) for name in type(rounds).__dataclass_fields__},
-            )
+            arrays = {name: getattr(rounds, name) for name in type(rounds).__dataclass_fields__}
+            arrays["max_new_tokens"] = np.array(rollout_tokens)
+            write_npz(out.with_name(out.stem + "_rollouts.npz"), arrays)
     rows = _acceptance(trace)
     lines = ["conditional acceptance of whole blocks, draft 1 to gamma; acceptance length"]
     for row in rows:
@@ -255,7 +267,10 @@ def calibrate(
     )
     answer(body, "\n".join(lines) + "\n", json=json)
     if out is not None:
-        out.write_text(cal.to_sglang(result), encoding="utf-8")
+        try:
+            out.write_text(cal.to_sglang(result), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write --out {out}: {error.strerror or error}") from error
     if write_trace is not None:
         save_trace(cal.apply(loaded, np.asarray(result.temperature_G)), write_trace)
     return 0
@@ -301,7 +316,7 @@ def prompts_of(corpus: tuple[Path, ...], seed: int) -> list[Prompt]:
     return read_corpus(corpus) if corpus else default_corpus(stream(seed, "drafter/corpus"))
 
 
-def _drafter_folder(name: str) -> Path:
+def drafter_folder(name: str) -> Path:
     """A shipped drafter, a folder, or a download of a hub name."""
     from specsim.errors import InputError
     from specsim.scenario.locate import shipped

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from specsim.cli.common import Json, Quiet, answer, progress
-from specsim.cli.trace import prompts_of
+from specsim.cli.trace import drafter_folder, prompts_of
 
 Head = Literal["none", "vanilla", "gated", "rnn"]
 Flag = Annotated[bool, Parameter(negative=())]
@@ -30,6 +31,7 @@ def train(
     learning_rate: float = 8e-4,
     deepspec_loss: Flag = False,
     stop_gradient: Flag = False,
+    start_from: str | None = None,
     from_scratch: Flag = False,
     soft_label: float = 0.5,
     seed: int = 0,
@@ -73,6 +75,9 @@ def train(
         The released code's loss: L1 without the half, decay constant 4.
     stop_gradient
         Keep the confidence loss out of the backbone.
+    start_from
+        Begin with this drafter's sizes and weights (a folder, or a shipped one such as
+        smollm2_dspark); --layers, --gamma, --head, --rank and --draft-vocab are not read then.
     from_scratch
         Do not start from the target's last layers.
     soft_label
@@ -87,7 +92,28 @@ def train(
     from specsim.drafter.loss import LossConfig, Losses
     from specsim.drafter.textstore import load_shard, shards
     from specsim.drafter.train import TrainConfig
+    from specsim.errors import InputError
 
+    for name, value, least in (
+        ("--tokens", tokens, 0),
+        ("--max-new-tokens", max_new_tokens, 2),
+        ("--steps", steps, 1),
+        ("--layers", layers, 1),
+        ("--gamma", gamma, 1),
+        ("--rank", rank, 1),
+        ("--draft-vocab", draft_vocab, 1),
+        ("--soft-label", soft_label, 0),
+    ):
+        if not least <= value < math.inf:
+            raise InputError(f"{name} is {value}, at least {least} is needed")
+    if not 0 < learning_rate < 1:
+        raise InputError(f"--learning-rate is {learning_rate}, legal is above 0 and below 1")
+    start = None if start_from is None else drafter_folder(start_from)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be made: {error.strerror or error}") from error
+    prompts = prompts_of(corpus, seed)
     opening.set_threads(threads)
     target = opening.open_target(opening.EMBEDDED)
     if text is not None:
@@ -96,7 +122,7 @@ def train(
         runner.fill_store(
             out / "text",
             target,
-            prompts_of(corpus, seed),
+            prompts,
             tokens=tokens,
             max_new_tokens=max_new_tokens,
             seed=seed,
@@ -123,6 +149,7 @@ def train(
             draft_vocab=draft_vocab,
             stop_gradient=stop_gradient,
             from_target=not from_scratch,
+            start_from=start,
         )
         checkpoint = out / "checkpoint.safetensors"
         if checkpoint.is_file():

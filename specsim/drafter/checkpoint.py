@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specsim.drafter.dspark import DSpark, DSparkConfig
 from specsim.drafter.eagle import Eagle3
+from specsim.drafter.tensors import read_tensors, write_tensors
 from specsim.errors import InputError
 from specsim.jsontext import read_json, shaped
 
@@ -131,13 +130,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
                 raise InputError(f"{index}: {name!r} is no file of this checkpoint's own folder")
     tensors: dict[str, Tensor] = {}
     for name in names:
-        path = folder / name
-        if not path.is_file():
-            raise InputError(f"{path} is missing: download all files of the checkpoint")
-        try:
-            tensors |= load_file(str(path))
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a whole safetensors file: {error}") from error
+        tensors |= read_tensors(folder / name)
     return {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
 
 
@@ -153,7 +146,7 @@ def load_drafter(
 
     Raises:
         InputError: a file or tensor is missing or of a wrong shape (name, expected, found), the
-            vocabulary is not the target's, or gamma is another.
+            vocabulary is not the target's, a weight is not finite, or gamma is another.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -170,19 +163,14 @@ def load_drafter(
             f"{len(target_embedding_VD)}: they belong to different models"
         )
     tensors = _read_tensors(folder)
-    token_id = tensors.pop("draft_token_id", None)
+    token_id = _draft_tokens(tensors.pop("draft_token_id", None), config, folder)
     if flatten(raw).get("shared_with_target"):
         if target_embedding_VD is None:
             raise InputError(
                 f"{folder}: this drafter shares its target's embedding: load it with it"
             )
         tensors["embed_tokens.weight"] = target_embedding_VD
-        with shaped(str(folder), "drafter: draft_token_id names no tokens of the target"):
-            tensors["lm_head.weight"] = (
-                target_embedding_VD[: config.draft_vocab_size]
-                if token_id is None
-                else target_embedding_VD[token_id.long()]
-            )
+        tensors["lm_head.weight"] = target_embedding_VD[token_id]
     kind = Eagle3 if kind_of(flatten(raw)) == "eagle3" else DSpark
     # First without memory, so that a config alone cannot ask for more than its weights hold.
     with shaped(str(folder), "config of a drafter"), torch.device("meta"):
@@ -200,12 +188,33 @@ def load_drafter(
     extra = sorted(set(tensors) - set(expected))
     if extra:
         raise InputError(f"{folder}: tensors this drafter has no use for: {', '.join(extra[:5])}")
+    for name in expected:
+        if not bool(torch.isfinite(tensors[name]).all()):
+            raise InputError(f"{folder}: tensor {name} holds NaN or infinity: get the file again")
     drafter = kind(config)
     drafter.load_state_dict({name: tensors[name].float() for name in expected})
-    drafter.token_id_V = (
-        torch.arange(config.draft_vocab_size) if token_id is None else token_id.long()
-    )
+    drafter.token_id_V = token_id
     return drafter.eval().requires_grad_(False)
+
+
+def _draft_tokens(found: Tensor | None, config: DSparkConfig, folder: Path) -> Tensor:
+    """The target's ids [V] of the tokens that can be drafted."""
+    size, vocab = config.draft_vocab_size, config.vocab_size
+    if found is None and size == vocab:
+        return torch.arange(vocab)
+    if found is None or found.shape != (size,) or found.is_floating_point():
+        shape = "none" if found is None else f"{found.dtype} {list(found.shape)}"
+        raise InputError(
+            f"{folder}: tensor draft_token_id: expected [{size}] integers, found {shape}"
+        )
+    ids = found.long()
+    different = len(set(ids.tolist()))
+    if int(ids.min()) < 0 or int(ids.max()) >= vocab or different < size:
+        raise InputError(
+            f"{folder}: tensor draft_token_id: expected {size} different ids of 0 to {vocab - 1}, "
+            f"found {different} of {int(ids.min())} to {int(ids.max())}"
+        )
+    return ids
 
 
 def config_dict(drafter: DSpark | Eagle3, *, num_target_layers: int) -> dict[str, Any]:
@@ -276,11 +285,8 @@ def save_drafter(
         body["shared_with_target"] = True
     if drafter.config.draft_vocab_size != drafter.config.vocab_size:
         tensors["draft_token_id"] = drafter.token_id_V.to(torch.int32)
+    write_tensors(tensors, folder / "model.safetensors")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, str(folder / "model.safetensors.part"))
-        (folder / "model.safetensors.part").replace(folder / "model.safetensors")
         (folder / "config.json").write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
-    except (OSError, SafetensorError) as error:
-        (folder / "model.safetensors.part").unlink(missing_ok=True)
+    except OSError as error:
         raise InputError(f"cannot write {folder}: {error}") from error

@@ -64,6 +64,18 @@ class DSparkConfig:
         for name in ("gamma", "num_layers", "d_model", "draft_vocab_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}, at least 1 is needed")
+        if not 0 <= self.mask_token_id < self.vocab_size:
+            raise InputError(
+                f"mask_token_id is {self.mask_token_id}, legal is 0 to {self.vocab_size - 1}"
+            )
+        if self.draft_vocab_size > self.vocab_size:
+            raise InputError(
+                f"draft_vocab_size is {self.draft_vocab_size}, the target has {self.vocab_size}"
+            )
+        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
+            raise InputError(
+                f"{self.num_heads} heads cannot share {self.num_kv_heads} key-value heads"
+            )
         if not self.target_layer_ids:
             raise InputError("target_layer_ids is empty: at least one target layer is needed")
 

@@ -134,11 +134,16 @@ def prompt_ids(
     """Yield (token ids, domain index) for ever, prompts longer than `longest` left out.
 
     Raises:
-        InputError: no prompt of the corpus is short enough.
+        InputError: there is no prompt, or none is short enough.
     """
+    if not prompts:
+        raise InputError(
+            "no prompt is left after the split: training leaves out benchmarks and 10 % of the "
+            "others (by a hash of their text), capture uses only those; give more with --corpus"
+        )
     kept = [(p, ids) for p in prompts if len(ids := target.encode(p)) <= longest]
     if not kept:
-        raise InputError(f"no prompt of the corpus is within {longest} tokens: raise the limit")
+        raise InputError(f"no prompt of the corpus is within {longest} tokens: give shorter ones")
     ids_of = {(p.user, p.reply): ids for p, ids in kept}
     present = {p.domain for p, _ in kept}
     wanted = {d: w for d, w in (shares or SHARES).items() if d in present}
@@ -147,5 +152,16 @@ def prompt_ids(
 
 
 def open_drafter(folder: Path, target: OpenTarget, *, gamma: int | None = None) -> DSpark | Eagle3:
-    """Load a drafter for a target; see `checkpoint.load_drafter`."""
-    return load_drafter(folder, target_embedding_VD=target.embedding_VD.float(), gamma=gamma)
+    """Load a drafter for a target; see `checkpoint.load_drafter`.
+
+    Raises:
+        InputError: as there, or the drafter reads layers that the target has not.
+    """
+    drafter = load_drafter(folder, target_embedding_VD=target.embedding_VD.float(), gamma=gamma)
+    depth, wanted = len(target.model.layers), drafter.config.target_layer_ids
+    if not all(-1 <= layer < depth for layer in wanted):
+        raise InputError(
+            f"{folder}: target_layer_ids are {list(wanted)}, but the target has layers 0 to "
+            f"{depth - 1} (and -1, its embedding): they belong to different models"
+        )
+    return drafter

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from specsim.drafter.opening import (
     OpenTarget,
     fast_bfloat16,
     fast_math,
+    open_drafter,
     prompt_ids,
     torch_generator,
 )
@@ -40,7 +41,7 @@ from specsim.drafter.textstore import (
     shards,
     token_mass,
 )
-from specsim.drafter.train import TrainConfig, Trainer, new_drafter
+from specsim.drafter.train import TrainConfig, Trainer, new_drafter, trainable
 from specsim.errors import InputError
 from specsim.rng import stream
 
@@ -60,8 +61,17 @@ def write_texts(
     slots: int = 96,
     progress: Progress | None = None,
 ) -> list[Written]:
-    """Let the target answer prompts, and keep what drafting and training need of it."""
+    """Let the target answer prompts, and keep what drafting and training need of it.
+
+    Raises:
+        InputError: a prompt and its answer do not fit in the target's context.
+    """
     longest = max(len(ids) for ids, _ in prompts) + max_new_tokens
+    if longest > target.context_tokens:
+        raise InputError(
+            f"a prompt of {longest - max_new_tokens} tokens and {max_new_tokens} new ones do not "
+            f"fit in the target's context of {target.context_tokens}: lower --max-new-tokens"
+        )
     plain = sampling.top_k == 0 and sampling.top_p == 1 and sampling.temperature > 0
     if isinstance(target.model, Llama) and plain:
         stream_of_texts = write(
@@ -174,6 +184,12 @@ def restore_store(folder: Path, target: OpenTarget, token_file: Path) -> None:
     if shards(folder):
         return
     texts = read_token_file(token_file)
+    highest, longest = max(max(t[0]) for t in texts), max(len(t[0]) for t in texts)
+    if highest >= target.vocab_size or longest > target.context_tokens:
+        raise InputError(
+            f"{token_file}: ids up to {highest} in texts of up to {longest} tokens, but the target "
+            f"has {target.vocab_size} ids and a context of {target.context_tokens}"
+        )
     for number, start in enumerate(range(0, len(texts), 96)):
         part = sorted(texts[start : start + 96], key=lambda text: len(text[0]))
         written: list[Written] = []
@@ -183,7 +199,13 @@ def restore_store(folder: Path, target: OpenTarget, token_file: Path) -> None:
 
 
 def draw_texts(texts: Sequence[Text], count: int, generator: torch.Generator) -> list[Text]:
-    """Draw training texts, with replacement."""
+    """Draw training texts, with replacement.
+
+    Raises:
+        InputError: there are none.
+    """
+    if not texts:
+        raise InputError("there is no text to train on: raise --tokens or give --text")
     chosen = torch.randint(len(texts), (count,), generator=generator)
     return [texts[int(i)] for i in chosen]
 
@@ -207,14 +229,25 @@ def make_trainer(
     draft_vocab: int = 8192,
     stop_gradient: bool = False,
     from_target: bool = True,
+    start_from: Path | None = None,
 ) -> Trainer:
     """Set up a drafter of the embedded target's sizes and its trainer.
 
+    Args:
+        start_from: folder of a drafter whose sizes and weights to begin with; the arguments about
+            sizes are not read then.
+
     Raises:
-        InputError: the target is not a Llama of this package.
+        InputError: the target is not a Llama of this package, or the drafter is not a DSpark one.
     """
     if not isinstance(target.model, Llama):
         raise InputError("training is for the embedded target: released drafters exist for others")
+    if start_from is not None:
+        begun = open_drafter(start_from, target)
+        if not isinstance(begun, DSpark):
+            raise InputError(f"{start_from}: training goes on from DSpark and DFlash drafters only")
+        begun.config = replace(begun.config, confidence_stop_gradient=stop_gradient)
+        return Trainer(trainable(begun), train)
     c = target.model.config
     config = DSparkConfig(
         vocab_size=c.vocab_size,

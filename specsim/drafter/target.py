@@ -87,7 +87,7 @@ class HuggingFaceTarget:
     def __init__(self, model: Any) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
-        self._layers = _decoder_layers(model)
+        self.layers = _decoder_layers(model)
         self._base = model.get_decoder() if hasattr(model, "get_decoder") else model.model
 
     @classmethod
@@ -126,7 +126,7 @@ class HuggingFaceTarget:
     ) -> tuple[Tensor, Tensor]:
         """Read the next tokens of every sequence; see `Llama.forward`."""
         kept: dict[int, Tensor] = {}
-        hooks = [self._layers[i].register_forward_hook(_keeper(kept, i)) for i in layers if i >= 0]
+        hooks = [self.layers[i].register_forward_hook(_keeper(kept, i)) for i in layers if i >= 0]
         position = cache.add(count_B, ids_BT.shape[1])
         # Query t of row b sees the real slots that are not newer than itself.
         order = torch.arange(cache.real_BS.shape[1], device=ids_BT.device)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specsim.archive import read_npz
+from specsim.drafter.corpus import DOMAINS
 from specsim.drafter.generate import Written
+from specsim.drafter.tensors import read_tensors, write_tensors
 from specsim.errors import InputError
 from specsim.jsontext import shaped
 
@@ -61,13 +61,7 @@ def save_shard(path: Path, texts: Sequence[Written], head_VD: Tensor) -> None:
         "hidden": hidden,
         "log_sum": log_sum(hidden, head_VD),
     }
-    scratch = path.with_name(path.name + ".part")
-    try:
-        save_file(tensors, str(scratch))
-        scratch.replace(path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}; free some disk space") from error
+    write_tensors(tensors, path)
 
 
 def log_sum(hidden_ND: Tensor, head_VD: Tensor, rows: int = 512) -> Tensor:
@@ -80,11 +74,12 @@ def log_sum(hidden_ND: Tensor, head_VD: Tensor, rows: int = 512) -> Tensor:
 
 
 def load_shard(path: Path, head_VD: Tensor) -> list[Text]:
-    """Read one shard (memory-mapped where the platform can)."""
-    try:
-        data = load_file(str(path))
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: is no whole shard: {error}; delete it and go on") from error
+    """Read one shard (memory-mapped where the platform can).
+
+    Raises:
+        InputError: it is missing, damaged, or no shard.
+    """
+    data = read_tensors(path)
     with shaped(str(path), "shard of a text store"):
         sums = data["log_sum"] if "log_sum" in data else log_sum(data["hidden"], head_VD)
         texts, token_at, state_at = [], 0, 0
@@ -141,6 +136,10 @@ def read_token_file(path: Path) -> list[tuple[list[int], int, int]]:
                 f"{path}: {len(token)} token ids for lengths that add up to {length.sum()}; "
                 f"{len(length)} lengths, {len(prompt)} prompts, {len(domain)} domains"
             )
+        if not len(length) or not bool(((prompt >= 1) & (prompt < length)).all()):
+            raise InputError(f"{path}: every text needs a prompt and an answer of a token or more")
+        if int(domain.max()) >= len(DOMAINS):
+            raise InputError(f"{path}: a domain is {domain.max()}, legal is 0 to 2")
     parts = np.split(token, np.cumsum(length)[:-1])
     return [
         (part.tolist(), int(p), int(d)) for part, p, d in zip(parts, prompt, domain, strict=True)

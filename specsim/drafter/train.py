@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specsim.drafter.dspark import BlockLayer, DSpark, DSparkConfig
 from specsim.drafter.llama import Llama, LlamaLayer
 from specsim.drafter.loss import LossConfig, Losses, block_loss, position_weight
+from specsim.drafter.tensors import read_tensors, write_tensors
 from specsim.drafter.textstore import Text
 from specsim.errors import InputError
 
@@ -167,6 +166,14 @@ def new_drafter(
     return drafter
 
 
+def trainable(drafter: DSpark) -> DSpark:
+    """Make a loaded drafter learn again: all of it but the copies of the target's parts."""
+    drafter.train().requires_grad_(True)
+    drafter.embed_tokens.requires_grad_(False)
+    drafter.lm_head.requires_grad_(False)
+    return drafter
+
+
 class Trainer:
     """A drafter, its optimiser and its place in the schedule; one object a run."""
 
@@ -229,9 +236,10 @@ class Trainer:
         fade = max(0.0, 1 - 2 * self.step / self.config.steps)
         losses = self.losses(batch, soft_label=self.config.loss.soft_label * fade)
         if not torch.isfinite(losses.total):
+            found = float(losses.total.detach())
             raise InputError(
-                f"the training loss is {float(losses.total)} at step {self.step}: the last good "
-                "checkpoint is kept; lower --learning-rate and resume"
+                f"the training loss is {found} at step {self.step}: the last good checkpoint "
+                "is kept; lower --learning-rate and resume"
             )
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate()
@@ -294,27 +302,15 @@ class Trainer:
         tensors["schedule.step"] = torch.tensor(self.step)
         tensors["schedule.generator"] = self.generator.get_state()
         tensors["token_id"] = self.drafter.token_id_V
-        scratch = path.with_name(path.name + ".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(tensors, str(scratch))
-            scratch.replace(path)
-        except OSError as error:
-            scratch.unlink(missing_ok=True)
-            raise InputError(f"cannot write checkpoint {path}: {error.strerror}") from error
+        write_tensors(tensors, path)
 
     def load(self, path: Path) -> None:
         """Take up a run where `save` left it.
 
         Raises:
-            InputError: the checkpoint is of another drafter.
+            InputError: the checkpoint is damaged or of another drafter.
         """
-        try:
-            tensors = load_file(str(path))
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"{path}: is no whole checkpoint: {error}; delete it to begin again"
-            ) from error
+        tensors = read_tensors(path)
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 found = tensors.get(f"param.{name}")

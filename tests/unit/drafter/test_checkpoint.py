@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from specsim.drafter import checkpoint  # noqa: E402
+from specsim.drafter.opening import OpenTarget, open_drafter  # noqa: E402
 from specsim.errors import InputError  # noqa: E402
 from tests.drafter_world import VOCAB, small_drafter, small_target  # noqa: E402
 
@@ -150,6 +151,7 @@ def test_shards_prefixes_nested_config_and_a_missing_confidence_bias(tmp_path: P
             r"tensor fc.weight: expected \[20, 100\], found \[20, 80\]",
         ),
         (lambda t: t.update({"mtp.0.x": torch.zeros(1)}), "no use for: mtp.0.x"),
+        (lambda t: t["norm.weight"].fill_(float("nan")), "tensor norm.weight holds NaN or inf"),
     ],
 )
 def test_wrong_tensors_are_named(tmp_path: Path, spoil, message: str) -> None:
@@ -180,6 +182,78 @@ def test_wrong_files_vocabulary_and_gamma(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"no `block_size` .drafts a block"):
         checkpoint.load_drafter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": "wide"}, "is no config of a drafter"),
+        ({"target_layer_ids": 3}, "is no config of a drafter"),
+        ({"rope_theta": None, "rope_parameters": [1]}, "is no config of a drafter"),
+        ({"num_attention_heads": 3, "num_key_value_heads": 2}, "3 heads cannot share 2"),
+        ({"mask_token_id": V}, f"mask_token_id is {V}, legal is 0 to {V - 1}"),
+        ({"draft_vocab_size": V + 1}, f"draft_vocab_size is {V + 1}, the target has {V}"),
+    ],
+)
+def test_wrong_config_fields_are_named(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    _write(tmp_path, "dspark")
+    (tmp_path / "config.json").write_text(json.dumps(_config("dspark") | change))
+    with pytest.raises(InputError, match=message):
+        checkpoint.load_drafter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", b"[1]", "must be a JSON object"),
+        ("config.json", b"\xff{", "cannot be read"),
+        ("model.safetensors.index.json", b"{", "not JSON"),
+        ("model.safetensors.index.json", b"{}", "is no index of safetensors shards"),
+    ],
+)
+def test_damaged_json_is_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    _write(tmp_path, "dspark")
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        checkpoint.load_drafter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        (None, "expected .4. integers, found none"),
+        ([2, 3], "found torch.int32 .2."),
+        ([2, 3, 5, VOCAB], f"expected 4 different ids of 0 to {VOCAB - 1}"),
+        ([2, 3, 5, -1], "found 4 of -1 to 5"),
+        ([2, 3, 5, 5], "found 3 of 2 to 5"),
+    ],
+)
+def test_ids_of_the_draft_vocabulary_are_checked(
+    tmp_path: Path, ids: list[int] | None, found: str
+) -> None:
+    target = small_target()
+    drafter = small_drafter(target, token_id=[2, 3, 5, 9])
+    checkpoint.save_drafter(drafter, tmp_path, num_target_layers=3, shared=True)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(str(path))
+    del tensors["draft_token_id"]
+    if ids is not None:
+        tensors["draft_token_id"] = torch.tensor(ids, dtype=torch.int32)
+    save_file(tensors, str(path))
+    with pytest.raises(InputError, match=rf"tensor draft_token_id: .*{found}"):
+        checkpoint.load_drafter(tmp_path, target_embedding_VD=target.embed.weight)
+
+
+def test_a_drafter_of_a_deeper_target_is_refused(tmp_path: Path) -> None:
+    target = small_target()
+    checkpoint.save_drafter(small_drafter(target), tmp_path, num_target_layers=3)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"target_layer_ids": [0, 3]}))
+    opened = OpenTarget(target, list, target.embed.weight, VOCAB, 64, None, {})
+    with pytest.raises(InputError, match=r"\[0, 3\], but the target has layers 0 to 2"):
+        open_drafter(tmp_path, opened)
 
 
 def test_a_drafter_that_shares_its_targets_embedding_round_trips(tmp_path: Path) -> None:

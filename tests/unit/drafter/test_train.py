@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from specsim.drafter.checkpoint import save_drafter  # noqa: E402
 from specsim.drafter.drafting import Sampling  # noqa: E402
 from specsim.drafter.generate import reread, write  # noqa: E402
 from specsim.drafter.loss import LossConfig  # noqa: E402
+from specsim.drafter.opening import OpenTarget  # noqa: E402
+from specsim.drafter.runner import draw_texts, make_trainer  # noqa: E402
 from specsim.drafter.textstore import (  # noqa: E402
     Text,
     load_shard,
     log_sum,
-    read_token_file,
     save_shard,
     shards,
 )
-from specsim.drafter.train import TrainConfig, Trainer, collate, initialise_from_target  # noqa: E402
+from specsim.drafter.train import (  # noqa: E402
+    TrainConfig,
+    Trainer,
+    collate,
+    initialise_from_target,
+)
 from specsim.errors import InputError  # noqa: E402
 from tests.drafter_world import small_drafter, small_target  # noqa: E402
 
@@ -87,18 +93,6 @@ def test_a_store_gives_back_what_was_put_in(tmp_path: Path) -> None:
         assert torch.equal(text.features_NMD, torch.cat(one.features))
         law = (text.hidden_ND.float() @ target.embed.weight.T - text.log_sum_N[:, None]).exp()
         torch.testing.assert_close(law.sum(-1), torch.ones(len(law)), atol=1e-3, rtol=0)
-
-
-def test_token_ids_alone_bring_a_store_back(tmp_path: Path) -> None:
-    path = tmp_path / "ids.npz"
-    np.savez(
-        path, train_token=np.array([3, 5, 2, 9, 9], dtype=np.uint16), train_length=[3, 2],
-        train_prompt_tokens=[2, 1], train_domain=[0, 2],
-    )  # fmt: skip
-    assert read_token_file(path) == [([3, 5, 2], 2, 0), ([9, 9], 1, 2)]
-    np.savez(path, other=[1])
-    with pytest.raises(InputError, match="not a specsim file of token ids: train_token"):
-        read_token_file(path)
 
 
 def test_anchors_are_answer_tokens_and_slots_past_the_end_are_marked() -> None:
@@ -170,25 +164,43 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
     assert path.read_bytes() == good
 
 
-def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, texts = _texts()
-    trainer = _trainer(target, 2)
-
-    def full(tensors, path):
-        Path(path).write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("specsim.drafter.train.save_file", full)
-    with pytest.raises(InputError, match=r"cannot write checkpoint .*No space left"):
-        trainer.run(_feed(texts), checkpoint=tmp_path / "c.safetensors")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_early_stop_after_evaluations_that_do_not_improve() -> None:
     target, texts = _texts()
     trainer = _trainer(target, 100, patience=2)
     trainer.run(_feed(texts), evaluate=lambda: 1.0)
     assert trainer.step == 15  # the first evaluation sets the mark, two more do not beat it
+
+
+def _opened(target) -> OpenTarget:
+    return OpenTarget(target, list, target.embed.weight, 11, 64, None, {})
+
+
+def test_training_goes_on_from_a_saved_drafter(tmp_path: Path) -> None:
+    target, texts = _texts()
+    first = _trainer(target, 20)
+    first.run(_feed(texts))
+    save_drafter(first.drafter, tmp_path, num_target_layers=3, dtype=torch.float32, shared=True)
+    config = TrainConfig(steps=20, sequences=4, anchors=6, learning_rate=5e-3)
+    second = make_trainer(_opened(target), texts, config, gamma=2, start_from=tmp_path)
+    assert second.drafter.config.gamma == first.drafter.config.gamma  # its sizes, not the caller's
+    assert set(second.parameters) == set(first.parameters)
+    for name, parameter in first.parameters.items():
+        assert torch.equal(parameter, second.parameters[name]), name
+    second.run(_feed(texts), until=1)
+    assert not torch.equal(first.parameters["fc.weight"], second.parameters["fc.weight"])
+    assert torch.equal(second.drafter.lm_head.weight, target.embed.weight)
+
+
+def test_training_does_not_go_on_from_an_autoregressive_drafter(tmp_path: Path) -> None:
+    target, texts = _texts(2)
+    save_drafter(small_drafter(target, eagle=True), tmp_path, num_target_layers=3)
+    with pytest.raises(InputError, match="goes on from DSpark and DFlash drafters only"):
+        make_trainer(_opened(target), texts, TrainConfig(steps=1), start_from=tmp_path)
+
+
+def test_a_store_without_texts_is_named() -> None:
+    with pytest.raises(InputError, match="no text to train on: raise --tokens"):
+        draw_texts([], 4, torch.Generator())
 
 
 def test_starting_from_the_target_copies_its_last_layers() -> None:
