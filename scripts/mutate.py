@@ -1,20 +1,25 @@
 """Mutation testing of `specsim/lossless` and `specsim/schedulers` on a copy of the tree.
 
-    python scripts/mutate.py --count 200 --out reports/lossless/mutation.json
+    python scripts/mutate.py --count 250 --out reports/lossless/mutation.json
 
-Each mutant changes one operator, constant, condition or return of one module; a forked child runs
-the quick tests of that module against it and stops at the first failure. A mutant that no test
-notices survives. Numba is off (its kernels run as plain Python), string constants, annotations and
-module-level constants are left alone.
+The tests run once on the unchanged tree, recording which test executes which line and how long it
+takes. Then, for each mutant of a seeded sample over all modules of both packages, a forked child
+imports the changed module afresh and runs the tests that execute its line, fastest first, then the
+other tests that enter the module, until one fails or `--cpu-s` seconds of tests were tried. A
+mutant on a line that no test executes survives untried. A test that takes ten times its usual
+time and 20 s more counts as failed ("timeout"). What cannot be seen here: numba is off (kernels run
+as plain Python), and tests that start `specsim` in a process of its own see no mutant.
+
+`--again FILE` tries only the survivors of an earlier record, on the tree as it is now.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import resource
@@ -23,177 +28,97 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-UNIT = "tests/unit/lossless"
-CATALOGUE = "tests/lossless/test_lossless_catalogue.py"
-SUITE = "tests/conformance/test_conformance_suite.py"
-WORLDS = f"{UNIT}/test_lossless_worlds.py"
-ENUMERATE = f"{UNIT}/test_enumerate_worlds.py"
-POLICIES = "tests/lossless/test_policies.py"
-KERNELS = "tests/unit/schedulers/test_kernels.py"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-TESTS: dict[str, list[str]] = {
-    "lossless/rejection": [f"{UNIT}/test_rejection_rules.py", CATALOGUE],
-    "lossless/rejection_torch": [f"{UNIT}/test_rejection_rules.py"],
-    "lossless/wrong_rules": [f"{UNIT}/test_rejection_rules.py", CATALOGUE],
-    "lossless/worlds": [WORLDS, CATALOGUE],
-    "lossless/random_worlds": [WORLDS],
-    "lossless/leaks": [CATALOGUE, WORLDS],
-    "lossless/enumerate": [ENUMERATE, CATALOGUE, "tests/lossless/test_lagged.py"],
-    "lossless/peek": [ENUMERATE, CATALOGUE],
-    "lossless/probe": [ENUMERATE, SUITE + "::test_each_check_catches_what_it_is_for", CATALOGUE],
-    "lossless/significance": [f"{UNIT}/test_significance.py"],
-    "lossless/montecarlo": [f"{UNIT}/test_montecarlo.py"],
-    "lossless/battery": [WORLDS, SUITE],
-    "lossless/conformance": [SUITE],
-    "lossless/liars": [CATALOGUE, SUITE],
-    "lossless/models": [f"{UNIT}/test_montecarlo.py"],
-    "lossless/case": [CATALOGUE],
-    "lossless/catalogue": [CATALOGUE],
-    "lossless/rule_cases": [CATALOGUE],
-    "lossless/report": [CATALOGUE, "tests/cli/test_lossless_cli.py"],
-    "lossless/notes": [f"{UNIT}/test_lossless_kinds.py", CATALOGUE],
-    "lossless/kinds": [f"{UNIT}/test_lossless_kinds.py", CATALOGUE],
-    "schedulers/base": [ENUMERATE, SUITE + "::test_each_check_catches_what_it_is_for", KERNELS],
-    "schedulers/kernels": [KERNELS, CATALOGUE],
-    "schedulers/greedy": [CATALOGUE, KERNELS],
-    "schedulers/topk": [CATALOGUE, KERNELS],
-    "schedulers/static": [CATALOGUE, KERNELS],
-    "schedulers/threshold": [CATALOGUE, KERNELS],
-    "schedulers/feedback": ["tests/unit/schedulers/test_feedback.py"],
-    "schedulers/guarded": ["tests/unit/schedulers/test_guarded.py", POLICIES],
-}
-# Without numba the capacity kernel adds float32 survivals in float32, its twin in float64.
-JIT_ONLY = "--deselect=tests/unit/schedulers/test_kernels.py::test_capacity_equals_its_twin"
-DEFAULT_SCHEDULER_TESTS = ["tests/unit/schedulers", CATALOGUE]
+from mutants import Mutant, change, mutants  # noqa: E402 - a neighbour of this script
 
-COMPARE = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-BINARY = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Add,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Add,
-    ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
-NAMES = {
-    "min": "max",
-    "max": "min",
-    "any": "all",
-    "all": "any",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "argmax": "argmin",
-    "floor": "ceil",
-    "ceil": "floor",
-    "cumsum": "cumprod",
-    "cumprod": "cumsum",
-}
+TESTS = [
+    "tests/lossless",
+    "tests/conformance",
+    "tests/unit/lossless",
+    "tests/unit/schedulers",
+    "tests/unit/study/test_montecarlo.py",
+    "tests/cli/test_lossless_cli.py",
+    "tests/laws/test_policy_laws.py",
+]
+PYTEST = ["-q", "-m", "not slow and not cuda", "-p", "no:cacheprovider", "-p", "no:randomly"]
+MEMORY_BYTES = 6 << 30
 
 
-def mutable(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield (node, kind of change) for every place worth changing."""
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        for name in ("annotation", "returns"):
-            if (part := getattr(node, name, None)) is not None:
-                skipped.update(id(inner) for inner in ast.walk(part))
-        for decorator in getattr(node, "decorator_list", []):
-            skipped.update(id(inner) for inner in ast.walk(decorator))
-        if isinstance(node, ast.keyword) and node.arg == "strict":
-            # Lengths agree by construction; `strict` only says so.
-            skipped.update(id(inner) for inner in ast.walk(node))
-        if isinstance(node, ast.Raise | ast.JoinedStr):
-            # The texts of errors are tested by their words, not by each of their numbers.
-            skipped.update(id(inner) for inner in ast.walk(node))
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom):
-            skipped.update(id(inner) for inner in ast.walk(statement))
-        if isinstance(statement, ast.If):
-            skipped.update(id(inner) for inner in ast.walk(statement))
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARE:
-            yield node, "compare"
-        elif isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-            yield node, "binary"
-        elif isinstance(node, ast.BoolOp):
-            yield node, "boolean"
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert):
-            yield node, "unary"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-            yield node, "constant"
-        elif isinstance(node, ast.If | ast.IfExp | ast.While):
-            yield node, "condition"
-        elif isinstance(node, ast.Name | ast.Attribute):
-            if isinstance(node.ctx, ast.Load) and _called(node) in NAMES:
-                yield node, "name"
-        elif isinstance(node, ast.AugAssign) and type(node.op) in BINARY:
-            yield node, "augmented"
-        elif isinstance(node, ast.Break | ast.Continue):
-            yield node, "jump"
+@dataclass
+class Record:
+    """What the unchanged tests do: seconds of each, the lines they run, and those that fail."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    runs: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    def tests_of(self, module: str, mutant: Mutant) -> tuple[list[str], list[str]]:
+        """Return the tests that run a mutant's lines, and the others that enter its module."""
+        lines = self.runs.get(module, {})
+        direct = {test for line in mutant.lines for test in lines.get(line, ())}
+        entering = {test for tests in lines.values() for test in tests}
+        if mutant.imported:
+            direct |= entering
+        sound = sorted(self.seconds, key=self.seconds.__getitem__)
+        return (
+            [test for test in sound if test in direct],
+            [test for test in sound if test in entering - direct],
+        )
 
 
-def _called(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+class Recorder:
+    """Switches the coverage context with each test and keeps its CPU seconds."""
+
+    def __init__(self, cover) -> None:
+        self.cover, self.record = cover, Record()
+
+    def pytest_runtest_logstart(self, nodeid, location):
+        self.cover.switch_context(nodeid)
+        self.began = time.process_time()
+
+    def pytest_runtest_logfinish(self, nodeid, location):
+        self.record.seconds[nodeid] = time.process_time() - self.began
+        self.cover.switch_context("")
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.record.failed.append(report.nodeid)
 
 
-def change(tree: ast.Module, index: int) -> tuple[ast.Module, int, str]:
-    """Return a changed copy, the line, and the change in words."""
-    made = copy.deepcopy(tree)
-    node, kind = list(mutable(made))[index]
-    before = ast.unparse(node).splitlines()[0]
-    if kind == "compare":
-        node.ops[0] = COMPARE[type(node.ops[0])]()
-    elif kind in ("binary", "augmented"):
-        node.op = BINARY[type(node.op)]()
-    elif kind == "boolean":
-        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-    elif kind == "unary":
-        node.op = ast.UAdd() if isinstance(node.op, ast.USub) else node.op
-        if isinstance(node.op, ast.Not):
-            node.operand = ast.UnaryOp(ast.Not(), node.operand)
-        elif isinstance(node.op, ast.Invert):
-            node.operand = ast.UnaryOp(ast.Invert(), node.operand)
-    elif kind == "constant":
-        value = node.value
-        node.value = (not value) if isinstance(value, bool) else value + 1
-    elif kind == "condition":
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-    elif kind == "name":
-        if isinstance(node, ast.Attribute):
-            node.attr = NAMES[node.attr]
-        else:
-            node.id = NAMES[node.id]
-    elif kind == "jump":
-        swapped = ast.Continue() if isinstance(node, ast.Break) else ast.Break()
-        for parent in ast.walk(made):
-            for field, value in ast.iter_fields(parent):
-                if isinstance(value, list) and node in value:
-                    getattr(parent, field)[value.index(node)] = ast.copy_location(swapped, node)
-        return ast.fix_missing_locations(made), node.lineno, f"{before} -> {ast.unparse(swapped)}"
-    ast.fix_missing_locations(made)
-    return made, node.lineno, f"{before} -> {ast.unparse(node).splitlines()[0]}"
+class Chosen:
+    """Runs only the named tests, in their order, each under its own limit; tells what failed."""
+
+    def __init__(self, tests: list[str], seconds: dict[str, float]) -> None:
+        self.order = {test: n for n, test in enumerate(tests)}
+        self.seconds, self.failed = seconds, ""
+        signal.signal(signal.SIGPROF, self._too_long)
+        self.pipe = -1
+
+    def _too_long(self, number, frame):
+        os.write(self.pipe, json.dumps(["timeout", self.now]).encode())
+        os._exit(1)
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.order),
+            key=lambda item: self.order[item.nodeid],
+        )
+
+    def pytest_runtest_logstart(self, nodeid, location):
+        self.now = nodeid
+        signal.setitimer(signal.ITIMER_PROF, 20 + 10 * self.seconds[nodeid])
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed = report.nodeid
 
 
 class MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -205,7 +130,13 @@ class MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
         if fullname != self.name:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin=self.path)
+        folder = [str(Path(self.path).parent)] if self.path.endswith("__init__.py") else None
+        spec = importlib.machinery.ModuleSpec(
+            fullname, self, origin=self.path, is_package=folder is not None
+        )
+        if folder:
+            spec.submodule_search_locations = folder
+        return spec
 
     def create_module(self, spec):
         return None
@@ -215,107 +146,214 @@ class MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, self.path, "exec"), module.__dict__)  # noqa: S102 - the mutant
 
 
-def run_tests(tests: list[str], finder: MutantFinder | None, *, cpu_s: int) -> tuple[str, float]:
-    """Run tests in a child; return how it ended and the seconds it took."""
-    began = time.monotonic()
+def in_child(task) -> list[object]:
+    """Run `task(pipe)` in a forked child; return the JSON that it wrote, [] if it died mute."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        os.close(reading)
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
-        code = 99
         try:
-            import pytest
-
-            if finder is not None:
-                sys.meta_path.insert(0, finder)
-            code = int(
-                pytest.main(
-                    [
-                        *("-x", "-q", "-m", "not slow and not cuda", "-p", "no:cacheprovider"),
-                        *(JIT_ONLY, *tests),
-                    ]
-                )
-            )
+            os.write(writing, json.dumps(task(writing)).encode())
         finally:
-            os._exit(code)
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        text = told.read()
     status = os.waitpid(child, 0)[1]
-    seconds = time.monotonic() - began
-    if os.WIFSIGNALED(status):
-        return f"signal {signal.Signals(os.WTERMSIG(status)).name}", seconds
-    code = os.WEXITSTATUS(status)
-    return {0: "survived", 1: "killed"}.get(code, f"exit {code}"), seconds
+    if text:
+        return json.loads(text)
+    return ["died", f"status {status}"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=200, help="mutants to sample; 0 for all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="modules whose path contains this")
-    parser.add_argument("--first", action="store_true", help="only the first test file of each")
-    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
-    parser.add_argument("--cpu-s", type=int, default=120, help="limit of one mutant's tests")
-    parser.add_argument("--out", type=Path, default=Path("mutation.json"))
-    options = parser.parse_args()
-    out = options.out.resolve()
-    os.environ["NUMBA_DISABLE_JIT"] = "1"
-    copied = Path(tempfile.mkdtemp(prefix="mutants-"))
+def recorded(copied: Path, tests: list[str]) -> Record:
+    """Run all tests once under coverage in a child; return what they did."""
+    kept = copied / "record.json"
+
+    def run(pipe: int) -> list[object]:
+        import coverage
+        import pytest
+
+        cover = coverage.Coverage(
+            data_file=None,
+            include=[str(copied / f"specsim/{name}/*") for name in ("lossless", "schedulers")],
+        )
+        cover.start()
+        recorder = Recorder(cover)
+        code = int(pytest.main([*PYTEST, *tests], plugins=[recorder]))
+        cover.stop()
+        data, record = cover.get_data(), recorder.record
+        for path in data.measured_files():
+            module = Path(path).relative_to(copied / "specsim").with_suffix("").as_posix()
+            record.runs[module] = {
+                line: [name for name in names if name]
+                for line, names in data.contexts_by_lineno(path).items()
+            }
+        kept.write_text(json.dumps([record.seconds, record.runs, record.failed]))
+        return ["done", code]
+
+    ended = in_child(run)
+    if ended[0] != "done" or ended[1] not in (0, 1):
+        raise SystemExit(f"the unchanged tests did not run: {ended}")
+    seconds, runs, failed = json.loads(kept.read_text())
+    for test in failed:
+        seconds.pop(test, None)
+    lines = {m: {int(n): names for n, names in rows.items()} for m, rows in runs.items()}
+    return Record(seconds, lines, failed)
+
+
+def tried(
+    finder: MutantFinder, tests: list[str], record: Record, *, cpu_s: int
+) -> tuple[str, str, int]:
+    """Return how a mutant ended, the test that noticed it, and how many tests were to be run."""
+    budget, chosen = 0.0, []
+    for test in tests:
+        budget += record.seconds[test]
+        if chosen and budget > cpu_s:
+            break
+        chosen.append(test)
+
+    def run(pipe: int) -> list[object]:
+        import pytest
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        sys.meta_path.insert(0, finder)
+        plugin = Chosen(chosen, record.seconds)
+        plugin.pipe = pipe
+        files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
+        code = int(pytest.main(["-x", *PYTEST, *files], plugins=[plugin]))
+        return ["ended", code, plugin.failed]
+
+    ended = in_child(run)
+    if ended[0] == "timeout":
+        return "timeout", str(ended[1]), len(chosen)
+    if ended[0] != "ended":
+        return "crashed", str(ended[1]), len(chosen)
+    if ended[1] == 0:
+        return "survived", "", len(chosen)
+    return "killed", str(ended[2]) or f"pytest exit {ended[1]}", len(chosen)
+
+
+def copied_tree() -> Path:
+    """Return a private copy of what the tests need."""
+    copied = Path(tempfile.mkdtemp(prefix="mutants-")).resolve()
     for name in ("specsim", "tests", "examples", "profiles", "scenarios", "pyproject.toml"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, copied / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():
             shutil.copy(source, copied / name)
+    return copied
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=250, help="mutants to sample; 0 for all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="modules whose path contains this")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--cpu-s", type=int, default=60, help="seconds of tests for a mutant")
+    parser.add_argument("--again", type=Path, help="a record whose survivors are tried again")
+    parser.add_argument("--out", type=Path, default=Path("mutation.json"))
+    options = parser.parse_args()
+    out = options.out.resolve()
+    before = json.loads(options.again.read_text()) if options.again else None
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+    copied = copied_tree()
     os.chdir(copied)
     sys.path.insert(0, str(copied))
     # Heavy libraries are loaded once, before the forks; specsim itself never is.
-    for name in ("numpy", "scipy.stats", "numba", "pydantic", "hypothesis", "pytest", "torch"):
-        __import__(name)
-    modules = [
-        path.relative_to(copied / "specsim").with_suffix("").as_posix()
+    for name in (
+        *(
+            "numpy",
+            "scipy.special",
+            "numba",
+            "pydantic",
+            "hypothesis",
+            "pytest",
+            "torch",
+            "cyclopts",
+        ),
+        *("coverage", "ruamel.yaml", "simpy"),
+    ):
+        if importlib.util.find_spec(name.partition(".")[0]):
+            importlib.import_module(name)
+    trees = {
+        path.relative_to(copied / "specsim").with_suffix("").as_posix(): ast.parse(path.read_text())
         for folder in ("lossless", "schedulers")
         for path in sorted((copied / "specsim" / folder).glob("*.py"))
-        if path.stem != "__init__" and options.only in f"{folder}/{path.stem}"
-    ]
-    trees = {m: ast.parse((copied / f"specsim/{m}.py").read_text()) for m in modules}
-    places = [(m, i) for m in modules for i in range(len(list(mutable(trees[m]))))]
-    total = len(places)
-    chosen = list(places)
+    }
+    all_of = {module: mutants(tree) for module, tree in trees.items()}
+    chosen = [(module, m) for module, found in all_of.items() for m in found]
+    total = len(chosen)
     np.random.default_rng(options.seed).shuffle(chosen)
-    if options.count:
-        chosen = chosen[: options.count]
-    rows: list[dict[str, object]] = []
+    chosen = [(module, m) for module, m in chosen if options.only in module]
+    chosen = chosen[: options.count] if options.count else chosen
+    kept: list[dict[str, object]] = []
+    if before:
+        names = {
+            (row["module"], row["where"], row["change"], row["nth"])
+            for row in before["mutants"]
+            if row["result"] == "survived"
+        }
+        kept = [row for row in before["mutants"] if row["result"] != "survived"]
+        chosen = [
+            (module, m)
+            for module, found in all_of.items()
+            for m in found
+            if (module, m.where, m.text, m.nth) in names
+        ]
+        if len(chosen) != len(names):
+            print(f"{len(names) - len(chosen)} survivors of {options.again} are no longer there")
     began = time.monotonic()
-    sound: dict[str, bool] = {}
-    for done, (module, index) in enumerate(chosen, start=1):
+    record = recorded(copied, TESTS)
+    print(
+        f"{len(record.seconds)} tests in {sum(record.seconds.values()):.0f} CPU s; left out, "
+        f"failing without numba: {record.failed}",
+        flush=True,
+    )
+    rows: list[dict[str, object]] = []
+    for done, (module, mutant) in enumerate(chosen, start=1):
         if (time.monotonic() - began) / 60 > options.minutes:
             break
-        tests = TESTS.get(module, DEFAULT_SCHEDULER_TESTS)[: 1 if options.first else None]
-        key = " ".join(tests)
-        if key not in sound:
-            ended, seconds = run_tests(tests, None, cpu_s=600)
-            sound[key] = ended == "survived"
-            print(f"unchanged: {key}: {ended}, {seconds:.0f} s", flush=True)
-        if not sound[key]:
-            continue
-        tree, line, text = change(trees[module], index)
-        name = "specsim." + module.replace("/", ".")
-        finder = MutantFinder(name, tree, str(copied / f"specsim/{module}.py"))
-        ended, seconds = run_tests(tests, finder, cpu_s=options.cpu_s)
-        rows.append({"module": module, "line": line, "change": text, "result": ended})
-        killed = sum(row["result"] != "survived" for row in rows)
+        started = time.monotonic()
+        direct, entering = record.tests_of(module, mutant)
+        row = {
+            "module": module,
+            "line": mutant.line,
+            "where": mutant.where,
+            "change": mutant.text,
+            "nth": mutant.nth,
+        }
+        if not direct:
+            row |= {"result": "survived", "tests": 0, "by": "no test runs this line"}
+        else:
+            name = "specsim." + module.replace("/", ".").removesuffix(".__init__")
+            finder = MutantFinder(
+                name, change(trees[module], mutant.index), str(copied / f"specsim/{module}.py")
+            )
+            ended, by, count = tried(finder, direct + entering, record, cpu_s=options.cpu_s)
+            row |= {"result": ended, "tests": count, "by": by}
+        rows.append(row)
+        counts = Counter(row["result"] for row in kept + rows)
+        killed = sum(counts.values()) - counts["survived"]
         print(
-            f"{done}/{len(chosen)} {ended:<9} {seconds:5.1f} s {module}:{line} {text[:90]} "
-            f"[{killed}/{len(rows)} killed]",
+            f"{done}/{len(chosen)} {row['result']:<9} {time.monotonic() - started:5.1f} s "
+            f"{module}:{mutant.line} {mutant.text[:80]} [{killed}/{sum(counts.values())}] "
+            f"{row['by']}",
             flush=True,
         )
-        out.write_text(
-            json.dumps(
-                {"places": total, "run": len(rows), "killed": killed, "mutants": rows}, indent=1
-            )
-            + "\n"
-        )
+        told = {
+            "seed": options.seed,
+            "places": total,
+            "run": sum(counts.values()),
+            "killed": killed,
+            "left_out": record.failed,
+            "mutants": kept + rows,
+        }
+        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(copied)
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import time
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from specsim.cli.common import Json, Quiet, Set
+from specsim.cli.common import Jobs, Json, Quiet, Set, progress
 
 if TYPE_CHECKING:
     from specsim.lossless.conformance import Report
     from specsim.lossless.report import Job
     from specsim.schedulers.base import SchedulerFactory
+    from specsim.study.executor import Place
+
+Rows = tuple[dict[str, Any], dict[str, Any] | None]
 
 REFUTED = 3
 """Exit code for a scheduler that breaks its contract, or leaks without saying so."""
@@ -41,10 +43,14 @@ def lossless(
     set_: Set = (),
     post_token: Annotated[bool, Parameter(negative=())] = False,
     seed: int = 0,
-    workers: int | None = None,
+    jobs: Jobs = None,
+    scheduler: Annotated[str | None, Parameter(show_default=False)] = None,
     out: Path | None = None,
 ) -> int:
     """Enumerate small worlds exactly, sample them, and judge.
+
+    The same seed gives the same numbers whatever the number of processes; the seconds of the
+    Monte-Carlo runs go to stderr.
 
     Exit code 0: everything is as known or declared. 3: a scheduler leaks without saying so, breaks
     its contract, or a case has another answer than the known one. 2: a mistake in what was given.
@@ -62,49 +68,69 @@ def lossless(
         Judge with confidences that read the sampled token, as a drafter's own probability does.
     seed
         Seed of the Monte-Carlo streams.
-    workers
-        Processes for a catalogue run; as many as there are cores for `all` if not given.
+    jobs
+        Processes; if not given, as many as there are processors for `all`, and else one.
+    scheduler
+        Address of a Dask scheduler to run on instead, such as `tcp://10.0.0.1:8786`.
     out
         Folder to write `README.md` and `cases.json` to (for catalogue runs).
     """
     from specsim.errors import InputError
     from specsim.lossless.catalogue import CASES
+    from specsim.study.executor import Place
 
     if samples is not None and samples < 1:
         raise InputError(f"--samples is {samples}; at least 1 is needed")
-    if workers is not None and workers < 1:
-        raise InputError(f"--workers is {workers}; at least 1 is needed")
     if seed < 0:
         raise InputError(f"--seed is {seed}; a seed is at least 0")
     groups = tuple(dict.fromkeys(case.group for case in CASES))
     if what == "all" or what in groups:
-        workers = workers or (len(os.sched_getaffinity(0)) if what == "all" else 1)
+        jobs = jobs or (len(os.sched_getaffinity(0)) if what == "all" else 1)
         return _catalogue(
-            what, samples=samples, seed=seed, workers=workers, json_=json, out=out, quiet=quiet
+            what,
+            Place(jobs, scheduler),
+            samples=samples,
+            seed=seed,
+            json_=json,
+            out=out,
+            quiet=quiet,
         )
-    return _judge(what, set_, samples=samples, seed=seed, json_=json, post_token=post_token)
+    return _judge(
+        what,
+        set_,
+        Place(jobs or 1, scheduler),
+        samples=samples,
+        seed=seed,
+        json_=json,
+        post_token=post_token,
+        quiet=quiet,
+    )
 
 
 def _catalogue(
     what: str,
+    place: Place,
     *,
     samples: int | None,
     seed: int,
-    workers: int,
     json_: bool,
     out: Path | None,
     quiet: bool,
 ) -> int:
-    from specsim.lossless.report import collected, jobs, page, run_job
+    from specsim.lossless.report import collected, jobs, page
+    from specsim.study.executor import run_tasks
 
     todo = jobs(None if what == "all" else what, samples=samples, seed=seed)
-    say = _silent if quiet else _said
-    if workers == 1:
-        result = collected(run_job(say(job)) for job in todo)
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            result = collected(pool.map(run_job, map(say, todo)))
+    rows: dict[int, Rows] = {}
+    seconds: dict[str, float] = {}
+    with progress(quiet=quiet) as done, place.make() as executor:
+        for index, (row, spent_s) in run_tasks(executor, _timed, todo):
+            rows[index] = row
+            if row[1] is not None:
+                seconds[todo[index].name] = spent_s
+            done(len(rows), len(todo), todo[index].name)
+    _say_seconds(seconds, quiet=quiet)
+    result = collected(rows[index] for index in range(len(todo)))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         command = f"specsim lossless {what} --out {out.as_posix()}"
@@ -144,11 +170,13 @@ def _table(result: dict[str, Any]) -> str:
 def _judge(
     what: str,
     settings: tuple[str, ...],
+    place: Place,
     *,
     samples: int | None,
     seed: int,
     json_: bool,
     post_token: bool,
+    quiet: bool,
 ) -> int:
     from specsim.lossless.conformance import check_scheduler
     from specsim.lossless.kinds import factory_of
@@ -156,7 +184,9 @@ def _judge(
 
     factory = factory_of(what, settings)
     report = check_scheduler(factory, post_token=post_token)
-    rows = [] if report.verdict is None else _sampled(what, factory, samples, seed)
+    rows = []
+    if report.verdict is not None:
+        rows = _sampled(what, factory, samples, seed, place, quiet=quiet)
     if json_:
         row = battery_row(what, report)
         sys.stdout.write(dumps({"cases": [row], "monte_carlo": rows}, indent=1) + "\n")
@@ -166,18 +196,30 @@ def _judge(
 
 
 def _sampled(
-    what: str, factory: SchedulerFactory, samples: int | None, seed: int
+    what: str,
+    factory: SchedulerFactory,
+    samples: int | None,
+    seed: int,
+    place: Place,
+    *,
+    quiet: bool,
 ) -> list[dict[str, Any]]:
+    from functools import partial
+
     from specsim.lossless import leaks
     from specsim.lossless.case import Case
     from specsim.lossless.report import sample_case, sampled_row
+    from specsim.study.montecarlo import sample_on
 
-    rows = []
+    rows, seconds = [], {}
     for world in (leaks.appendix_a, leaks.nested, leaks.tie, leaks.cross):
         case = Case(f"{what} in {world().name}", "user", what, world, factory, lossless=True)
-        one = sample_case(case, samples=samples, seed=seed)
+        began = time.perf_counter()
+        one = sample_case(case, samples=samples, seed=seed, sampler=partial(sample_on, place))
         if one is not None:
+            seconds[case.name] = time.perf_counter() - began
             rows.append(sampled_row(one))
+    _say_seconds(seconds, quiet=quiet)
     return rows
 
 
@@ -204,12 +246,16 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _silent(job: Job) -> Job:
-    return job
+def _timed(job: Job) -> tuple[Rows, float]:
+    """Run a job; return its rows, and the seconds that its Monte-Carlo run took."""
+    from specsim.lossless.report import drawn_row, exact_row
+
+    exact = exact_row(job)
+    began = time.perf_counter()
+    drawn = drawn_row(job)
+    return (exact, drawn), time.perf_counter() - began
 
 
-def _said(job: Job) -> Job:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{job.kind} {job.name}")
-        sys.stderr.flush()
-    return job
+def _say_seconds(seconds: dict[str, float], *, quiet: bool) -> None:
+    for name, spent_s in {} if quiet else seconds.items():
+        sys.stderr.write(f"Monte Carlo of {name}: {spent_s:.2f} s\n")

@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.errors import InputError
+from specsim.lossless.blocks import Blocks, Copies, Flags, Keys, Tables, Verify, tables
 from specsim.lossless.enumerate import autoregressive_law
 from specsim.lossless.probe import Memory, Planner, Rows, Seen
-from specsim.lossless.rejection import Floats, Ints, draw, verify_block, verify_tokens
+from specsim.lossless.rejection import Floats, Ints, verify_block, verify_tokens
 from specsim.lossless.significance import Distance, distance, g_test
-from specsim.lossless.worlds import Request, World
+from specsim.lossless.worlds import World
 from specsim.rng import stream
 from specsim.schedulers.base import LaggedSurvival, SchedulerFactory
 
-CHUNK = 500_000
+CHUNK = 1 << 16
+"""Copies stepped together: few enough for the processor's cache. Each chunk has streams of its own,
+so any process can run it."""
+KERNELS_FROM = 4 * CHUNK
+"""Runs from which on the numba kernels pay, the time to load or compile them included."""
 COMPRESS_ABOVE = 1 << 40
-Verify = Callable[[Ints, Floats, Floats, Ints, Floats, Floats], tuple[Ints, Ints]]
+DENSE_FACTOR = 4
+LEAST_DENSE = 1 << 10
+HISTORY_LIMIT = 1 << 12
+_Past = tuple[tuple[tuple[int, ...], Rows], ...]
 RULES: dict[str, Verify] = {"token": verify_tokens, "block": verify_block}
 
 
@@ -57,138 +62,168 @@ def judged(counts_V: Ints, law_V: Floats) -> Sampled:
     return Sampled(counts_V, law_V, statistic, df, p_value, distance(counts_V, law_V))
 
 
-class _Tables:
-    """One request's laws as float arrays over tail codes (base-V numbers)."""
+class _Book:
+    """What a planner answered so far: lengths by step and view, and the past that each leads to.
 
-    def __init__(self, world: World, request: Request) -> None:
-        keys = list(itertools.product(range(world.vocabulary), repeat=world.order))
+    A past is a node: the views that a scheduler with a memory has met, and the survivals that it
+    will see with a lag. Equal pasts are one node; without memory and lag there is only node 0.
+    """
 
-        def rows(table: Any) -> Floats:
-            return np.array([[float(mass) for mass in table[key]] for key in keys])
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.pasts: list[tuple[tuple[Seen, ...], _Past]] = [((), ())]
+        self.node_of: dict[tuple[tuple[Seen, ...], _Past], int] = {((), ()): 0}
+        self.known: dict[tuple[int, int], tuple[tuple[int, ...], int]] = {}
 
-        self.p_TV = rows(request.verifier_target)
-        self.q_GTV = np.array([rows(table) for table in request.verifier_draft])
-        self.drawn_GTV = np.array([rows(table) for table in request.draft])
-        self.start = list(request.start)
+    def node(self, path: tuple[Seen, ...], past: _Past) -> int:
+        """Return the node of a past, a new one if it was never met."""
+        key = (path, past)
+        if key not in self.node_of:
+            self.node_of[key] = len(self.pasts)
+            self.pasts.append(key)
+        return self.node_of[key]
 
 
 class _Batch:
-    """Many copies of a world, stepped together."""
+    """Copies of a world, stepped together; those that have put out enough are counted and leave."""
 
-    def __init__(self, world: World, planner: Planner, due: list[int], size: int) -> None:
-        self.world, self.planner, self.due, self.size = world, planner, due, size
-        self.tables = [_Tables(world, request) for request in world.requests]
-        width = max([*due, 1])
-        self.out = [np.zeros((size, width), dtype=np.int64) for _ in world.requests]
-        self.count = [np.zeros(size, dtype=np.int64) for _ in world.requests]
-        self.tail = [np.tile(np.array(t.start, dtype=np.int64), (size, 1)) for t in self.tables]
-        self.totals = [np.zeros((3, size), dtype=np.int64) for _ in world.requests]
-        # What the scheduler saw so far: its code for grouping, and each step's representative data.
-        self.past_code_S = np.zeros(size, dtype=np.int64)
-        self.paths: list[tuple[Seen, ...]] = [()]
-        self.last_SR = np.zeros((size, len(world.requests)), dtype=np.int64)
-        self.pasts: list[tuple[tuple[tuple[int, ...], Rows], ...]] = [()]
-
-    def done(self) -> bool:
-        return all(
-            bool((count_S >= due).all()) for count_S, due in zip(self.count, self.due, strict=True)
+    def __init__(
+        self,
+        world: World,
+        book: _Book,
+        all_tables: list[Tables],
+        weights: list[Ints],
+        *,
+        size: int,
+        rule: str,
+        kernels: bool,
+    ) -> None:
+        self.world, self.book, self.planner = world, book, book.planner
+        self.rule, self.kernels = RULES[rule], kernels and rule == "token"
+        self.blocks = [
+            Blocks.fresh(t, weight_N, t.tails.index(request.start), size=size)
+            for t, weight_N, request in zip(all_tables, weights, world.requests, strict=True)
+        ]
+        owed = sum(len(weight_N) > 1 for weight_N in weights)
+        self.copies = Copies(
+            np.arange(size, dtype=np.uint64),
+            np.zeros(size, dtype=np.int64),
+            np.zeros(size, dtype=np.int64),
+            np.full(size, owed, dtype=np.int64),
         )
+        self.totals = [np.zeros((3, size), dtype=np.int64) for _ in world.requests]
+        self.num_blocks = 0
 
-    def active(self, index: int, step: int) -> NDArray[np.bool_]:
+    def live(self, index: int, step: int) -> Flags:
+        """Return the copies in which one request decodes."""
         request = self.world.requests[index]
-        joined = np.full(self.size, request.joins_at <= step)
-        if request.leaves_after is not None:
-            joined &= self.count[index] < request.leaves_after
-        return joined
+        if request.leaves_after is None:
+            return np.full(len(self.copies.id_S), request.joins_at <= step)
+        here_S: Flags = self.blocks[index].count_S < request.leaves_after
+        return here_S & (request.joins_at <= step)
 
-    def code(self, tokens_SL: Ints) -> Ints:
-        code_S = np.zeros(self.size, dtype=np.int64)
-        for column in range(tokens_SL.shape[1]):
-            code_S = code_S * self.world.vocabulary + tokens_SL[:, column]
-        return code_S
-
-    def step(self, step: int, rngs: dict[str, np.random.Generator], verify: Verify) -> None:
-        world, gamma, order = self.world, self.world.gamma, self.world.order
-        drafts: list[Ints] = []
-        here: list[list[Ints]] = []
-        active = [self.active(i, step) for i in range(len(world.requests))]
-        group_S = self.past_code_S
-        for i, tables in enumerate(self.tables):
-            rng = rngs[f"draft/{step}/{i}"]
-            pick_SG = rng.random((self.size, gamma))
-            sequence = self.tail[i]
-            codes = []
-            for k in range(gamma):
-                code_S = self.code(sequence[:, sequence.shape[1] - order :])
-                codes.append(code_S)
-                token_S = draw(_gather(tables.drawn_GTV[k], code_S), pick_SG[:, k])
-                sequence = np.concatenate([sequence, token_S[:, None]], axis=1)
-            codes.append(self.code(sequence[:, sequence.shape[1] - order :]))
-            here.append(codes)
-            drafts.append(sequence[:, order:])
-            seen_S = np.where(active[i], self.code(sequence) + 1, 0)
-            group_S = _combine(group_S, seen_S, world.vocabulary ** (order + gamma) + 1)
+    def step(self, step: int, streams: Streams) -> None:
+        """Draft, plan, verify and commit one step of every copy."""
+        gamma = self.world.gamma
+        live = [self.live(i, step) for i in range(len(self.blocks))]
+        codes = _Codes(self.copies.node_S, len(self.book.pasts))
+        for i, blocks in enumerate(self.blocks):
+            draft = blocks.draft if self.kernels else blocks.draft_twin
+            draft(self.copies.id_S, live[i], streams.key_numbers(f"draft/{step}/{i}", gamma))
+            codes.add(blocks.view_S, blocks.tables.num_views + 1)
             if self.planner.reads_history:
                 for total_S in self.totals[i]:
-                    group_S = _combine(group_S, np.where(active[i], total_S, 0), 1 << 12)
-        verify_len_SR, code_S = self._plan(step, group_S, active, drafts)
-        for i, tables in enumerate(self.tables):
-            rng = rngs[f"accept/{step}/{i}"]
-            accept_SG, pick_S = rng.random((self.size, gamma)), rng.random(self.size)
-            accepted_S, token_S = verify(
-                drafts[i],
-                np.stack([_gather(tables.p_TV, code) for code in here[i]], axis=1),
-                np.stack([_gather(tables.q_GTV[k], here[i][k]) for k in range(gamma)], axis=1),
-                verify_len_SR[:, i],
-                accept_SG,
-                pick_S,
-            )
-            self._commit(i, active[i], drafts[i], verify_len_SR[:, i], accepted_S, token_S)
-        self.past_code_S = code_S
+                    codes.add(np.where(live[i], total_S, 0), HISTORY_LIMIT)
+        length_RU, group_S = self._plan(step, codes, live)
+        for i, blocks in enumerate(self.blocks):
+            self.num_blocks += int(np.count_nonzero(live[i]))
+            accept_key_G = streams.key_numbers(f"accept/{step}/{i}", gamma)
+            pick_key = streams.key_numbers(f"pick/{step}/{i}", 1)[0]
+            given = (self.copies, live[i], length_RU[i], group_S, accept_key_G, pick_key)
+            if self.kernels:
+                blocks.verify(*given)
+            else:
+                blocks.verify_twin(*given, rule=self.rule)
+            if self.planner.reads_history:
+                accepted_S = blocks.accepted_S
+                gained = np.stack([np.ones_like(accepted_S), length_RU[i][group_S], accepted_S])
+                self.totals[i] += np.where(live[i], gained, 0)
 
-    def _plan(
-        self, step: int, group_S: Ints, active: list[NDArray[np.bool_]], drafts: list[Ints]
-    ) -> tuple[Ints, Ints]:
-        """Plan once for each distinct view; return lengths `[S, R]` and the new past codes."""
-        world = self.world
-        _, first, inverse_S = np.unique(group_S, return_index=True, return_inverse=True)
-        lengths = np.zeros((len(first), len(world.requests)), dtype=np.int64)
-        paths, pasts = [], []
-        for group, sample in enumerate(first):
-            rows = [i for i in range(len(world.requests)) if active[i][sample]]
-            old = int(self.past_code_S[sample])
-            path, past = self._told(self.paths[old], int(sample)), self.pasts[old]
-            if rows:
-                ids = tuple(world.requests[i].request_id for i in rows)
-                blocks = [
-                    (
-                        world.requests[i],
-                        tuple(self.tail[i][sample].tolist()),
-                        tuple(drafts[i][sample].tolist()),
-                    )
-                    for i in rows
-                ]
-                confidence = tuple(tuple(map(float, world.confidences(*b))) for b in blocks)
-                sampled = tuple(tuple(map(float, world.sampled(*b))) for b in blocks)
-                lagged = LaggedSurvival(self.planner.lag)
-                for past_ids, survivals in past:
-                    lagged.push(*self.planner.arrays(past_ids, survivals))
-                history = None
-                if self.planner.reads_history:
-                    history = tuple(
-                        (int(t[0, sample]), int(t[1, sample]), int(t[2, sample]))
-                        for t in (self.totals[i] for i in rows)
-                    )
-                record = self.planner.record(step, ids, confidence, lagged, history, sampled)
-                lengths[group, rows] = self.planner.plan(record, path)
-                if self.planner.remembers:
-                    path = (*path, Seen(record, tuple(lengths[group, rows].tolist())))
-                if lag := self.planner.lag:
-                    past = (*past, (ids, self.planner.survivals(confidence)))[-lag:]
-            paths.append(path)
-            pasts.append(past)
-        self.paths, self.pasts = paths, pasts
-        return lengths[inverse_S], inverse_S.astype(np.int64)
+    def leave(self, counts_V: Ints) -> int:
+        """Count the outcomes of the copies that have put out all that is followed; drop them.
+
+        Returns:
+            How many copies are left.
+        """
+        copies = self.copies
+        keep = np.flatnonzero(copies.owed_S)
+        if len(keep) < len(copies.id_S):
+            done = copies.outcome_S[copies.owed_S == 0]
+            counts_V += np.bincount(done, minlength=len(counts_V))
+            self.copies = Copies(
+                copies.id_S[keep], copies.node_S[keep], copies.outcome_S[keep], copies.owed_S[keep]
+            )
+            self.blocks = [blocks.kept(keep) for blocks in self.blocks]
+            if self.planner.reads_history:
+                self.totals = [total[:, keep] for total in self.totals]
+        return len(keep)
+
+    def _plan(self, step: int, codes: _Codes, live: list[Flags]) -> tuple[Ints, Ints]:
+        """Plan once for each distinct view, and move on to new nodes.
+
+        Returns:
+            The lengths of each group of copies, `[R, U]`, and the group of each copy.
+        """
+        first_U, group_S = codes.groups()
+        length_RU = np.zeros((len(live), len(first_U)), dtype=np.int64)
+        node_U = np.zeros(len(first_U), dtype=np.int64)
+        known = self.book.known
+        for group, sample in enumerate(first_U.tolist()):
+            key = (step, int(codes.code_S[sample]))
+            answer = known.get(key) if codes.lasting else None
+            if answer is None:
+                answer = self._ask(step, sample, live)
+                if codes.lasting:
+                    known[key] = answer
+            length_RU[:, group], node_U[group] = answer
+        if len(self.book.pasts) > 1:
+            self.copies.node_S = node_U[group_S]
+        return length_RU, group_S
+
+    def _ask(self, step: int, sample: int, live: list[Flags]) -> tuple[tuple[int, ...], int]:
+        """Return the plan for one copy's view, a length for each request, and the node after it."""
+        world, planner = self.world, self.planner
+        path, past = self.book.pasts[int(self.copies.node_S[sample])]
+        path = self._told(path, sample)
+        rows = [i for i, live_S in enumerate(live) if live_S[sample]]
+        lengths = [0] * len(live)
+        if rows:
+            ids = tuple(world.requests[i].request_id for i in rows)
+            blocks = []
+            for i in rows:
+                mine = self.blocks[i]
+                tail = mine.tables.tails[int(mine.tail_S[sample])]
+                blocks.append((world.requests[i], tail, tuple(mine.draft_SG[sample].tolist())))
+            confidence = tuple(tuple(map(float, world.confidences(*b))) for b in blocks)
+            sampled = tuple(tuple(map(float, world.sampled(*b))) for b in blocks)
+            lagged = LaggedSurvival(planner.lag)
+            for past_ids, survivals in past:
+                lagged.push(*planner.arrays(past_ids, survivals))
+            history = None
+            if planner.reads_history:
+                history = tuple(
+                    (int(t[0, sample]), int(t[1, sample]), int(t[2, sample]))
+                    for t in (self.totals[i] for i in rows)
+                )
+            record = planner.record(step, ids, confidence, lagged, history, sampled)
+            plan = planner.plan(record, path)
+            for i, length in zip(rows, plan, strict=True):
+                lengths[i] = length
+            if planner.remembers:
+                path = (*path, Seen(record, plan))
+            if planner.lag:
+                past = (*past, (ids, planner.survivals(confidence)))[-planner.lag :]
+        return tuple(lengths), self.book.node(path, past)
 
     def _told(self, path: tuple[Seen, ...], sample: int) -> tuple[Seen, ...]:
         """Complete a path's last step with what was then accepted, for a learner."""
@@ -196,60 +231,58 @@ class _Batch:
             return path
         ids = [request.request_id for request in self.world.requests]
         rows = [ids.index(request_id) for request_id in path[-1].record.request_ids]
-        accepted = tuple(self.last_SR[sample, rows].tolist())
+        accepted = tuple(int(self.blocks[row].accepted_S[sample]) for row in rows)
         return (*path[:-1], dataclasses.replace(path[-1], accepted=accepted))
 
-    def _commit(
-        self,
-        index: int,
-        active_S: NDArray[np.bool_],
-        draft_SG: Ints,
-        verify_len_S: Ints,
-        accepted_S: Ints,
-        token_S: Ints,
-    ) -> None:
-        order, rows_S = self.world.order, np.arange(self.size)
-        run = np.concatenate([draft_SG, token_S[:, None]], axis=1)
-        run[rows_S, accepted_S] = token_S
-        for k in range(run.shape[1]):
-            # Token k of the run is committed if it is within it and still of interest.
-            at_S = self.count[index] + k
-            use_S = active_S & (k <= accepted_S) & (at_S < self.out[index].shape[1])
-            self.out[index][rows_S[use_S], at_S[use_S]] = run[use_S, k]
-        whole = np.concatenate([self.tail[index], run], axis=1)
-        if order:
-            columns = (accepted_S + 1)[:, None] + np.arange(order)
-            tail = whole[rows_S[:, None], columns]
-            self.tail[index] = np.where(active_S[:, None], tail, self.tail[index])
-        self.count[index] += np.where(active_S, accepted_S + 1, 0)
-        self.last_SR[:, index] = np.where(active_S, accepted_S, 0)
-        if self.planner.reads_history:
-            gained = np.stack([np.ones_like(accepted_S), verify_len_S, accepted_S])
-            self.totals[index] += np.where(active_S, gained, 0)
 
+class _Codes:
+    """One number for all that tells copies apart, built factor by factor.
 
-def _gather(table_TV: Floats, code_S: Ints) -> Floats:
-    """Return each sample's row; one row for all where laws do not depend on the tail."""
-    return table_TV if len(table_TV) == 1 else table_TV[code_S]
+    Attributes:
+        code_S: the numbers, below `bound`.
+        lasting: whether equal numbers mean the same in every batch; compressed ones do not.
+    """
 
+    def __init__(self, code_S: Ints, bound: int) -> None:
+        self.code_S, self.bound, self.lasting = code_S, bound, True
 
-def _combine(code_S: Ints, more_S: Ints, size: int) -> Ints:
-    """Return one code for each pair, compressed when it grows."""
-    if int(code_S.max(initial=0)) + 1 > COMPRESS_ABOVE // size:
-        code_S = np.unique(code_S, return_inverse=True)[1].astype(np.int64)
-    return code_S * size + more_S
+    def add(self, more_S: Ints, size: int) -> None:
+        """Tell copies apart by `more_S`, in 0..size - 1, too; compress what has grown too large."""
+        if self.bound > COMPRESS_ABOVE // size:
+            distinct, self.code_S = np.unique(self.code_S, return_inverse=True)
+            self.bound, self.lasting = len(distinct), False
+        self.code_S = self.code_S * size + more_S
+        self.bound *= size
+
+    def groups(self) -> tuple[Ints, Ints]:
+        """Return the first copy of each distinct number, in their order, and each copy's group."""
+        size = len(self.code_S)
+        if self.bound > DENSE_FACTOR * size + LEAST_DENSE:
+            _, first, group_S = np.unique(self.code_S, return_index=True, return_inverse=True)
+            return first, group_S
+        first_B = np.full(self.bound, -1, dtype=np.int64)
+        # Of equal indices the last assignment stays: the first copy.
+        first_B[self.code_S[::-1]] = np.arange(size - 1, -1, -1)
+        met_B = first_B >= 0
+        return first_B[met_B], (np.cumsum(met_B) - 1)[self.code_S]
 
 
 class Streams(dict[str, np.random.Generator]):
-    """Named generators, made when first asked for."""
+    """Named generators of one chunk, made when first asked for."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, chunk: int = 0) -> None:
         super().__init__()
-        self.seed = seed
+        self.seed, self.chunk = seed, chunk
 
     def __missing__(self, name: str) -> np.random.Generator:
-        made = self[name] = stream(self.seed, f"lossless/{name}")
+        made = self[name] = stream(self.seed, f"lossless/{self.chunk}/{name}")
         return made
+
+    def key_numbers(self, name: str, count: int) -> Keys:
+        """Return the first `count` keys of a name, to count uniforms under."""
+        return stream(self.seed, f"lossless/{self.chunk}/{name}").integers(
+            0, 1 << 64, size=count, dtype=np.uint64
+        )
 
 
 def sample_world(
@@ -277,15 +310,26 @@ def sample_world(
         InputError: an unknown rule or request, or no samples.
         SchedulerFault: the scheduler raised or returned something illegal.
     """
-    sampler = Sampler(world, factory, seed=seed, num_tokens=num_tokens, watch=watch, rule=rule)
+    sampler = Sampler(
+        world,
+        factory,
+        seed=seed,
+        num_tokens=num_tokens,
+        watch=watch,
+        rule=rule,
+        kernels=num_samples >= KERNELS_FROM,
+    )
     return judged(sampler.counts(num_samples), sampler.law_V)
 
 
 class Sampler:
-    """Draws batch after batch from one world, each with new numbers of the same streams.
+    """Draws chunk after chunk from one world, each with streams of its own.
+
+    With `kernels` the token rule runs in numba, with the same counts; else in plain numpy.
 
     Attributes:
         law_V: target probability of each outcome that `counts` counts.
+        num_blocks: draft-verify rounds done so far, over all requests.
     """
 
     def __init__(
@@ -297,6 +341,7 @@ class Sampler:
         num_tokens: int = 1,
         watch: tuple[int, ...] | None = None,
         rule: str = "token",
+        kernels: bool = False,
     ) -> None:
         if rule not in RULES:
             raise InputError(f'rule "{rule}" is not one of {", ".join(RULES)}')
@@ -305,52 +350,79 @@ class Sampler:
         for request_id in watched:
             if request_id not in ids:
                 raise InputError(f'world "{world.name}" has no request {request_id}, it has {ids}')
-        self.world, self.factory, self.verify = world, factory, RULES[rule]
-        self.watched = [ids.index(request_id) for request_id in watched]
-        self.due = [
-            min(num_tokens, request.leaves_after or num_tokens) if i in self.watched else 0
-            for i, request in enumerate(world.requests)
+        self.world, self.factory, self.rule, self.kernels = world, factory, rule, kernels
+        followed = [ids.index(request_id) for request_id in watched]
+        due = {i: min(num_tokens, world.requests[i].leaves_after or num_tokens) for i in followed}
+        self.seed, self.num_blocks = seed, 0
+        self._next_chunk = 0
+        self._book = _Book(Planner(world, factory))
+        planner = self._book.planner
+        self._tables = [
+            tables(
+                world,
+                request,
+                confidence=planner.reads_live or planner.lag > 0,
+                sampled=planner.reads_sampled,
+            )
+            for request in world.requests
         ]
-        self.seed = seed
-        self._streams = Streams(seed)
-        self._fresh = True
-        self._planner = Planner(world, factory)
+        if (views := max(t.num_views for t in self._tables)) > COMPRESS_ABOVE:
+            raise InputError(
+                f'world "{world.name}": {views} views of one block could differ, more than '
+                f"{COMPRESS_ABOVE}: use fewer tokens or drafts, or `sample_models`"
+            )
         law_V = np.ones(1)
-        for index in self.watched:
-            runs = autoregressive_law(world, world.requests[index], self.due[index])
-            keys = itertools.product(range(world.vocabulary), repeat=self.due[index])
+        self._weights = [np.zeros(1, dtype=np.int64) for _ in world.requests]
+        for index in followed:
+            runs = autoregressive_law(world, world.requests[index], due[index])
+            keys = itertools.product(range(world.vocabulary), repeat=due[index])
             law_V = np.outer(law_V, [float(runs.get(key, 0)) for key in keys]).ravel()
+        place = len(law_V)
+        for index in followed:
+            weight_N = np.zeros(due[index] + 1, dtype=np.int64)
+            for column in range(due[index]):
+                place //= world.vocabulary
+                weight_N[column] = place
+            self._weights[index] = weight_N
         self.law_V: Floats = law_V
 
     def counts(self, num_samples: int) -> Ints:
         """Return counts `[V ** tokens]` of `num_samples` new independent runs."""
-        if num_samples < 1:
-            raise InputError(f"samples is {num_samples}; at least 1 is needed")
         total_V = np.zeros(len(self.law_V), dtype=np.int64)
-        for start in range(0, num_samples, CHUNK):
-            size = min(CHUNK, num_samples - start)
-            total_V += self._chunk(size)
+        for size in chunk_sizes(num_samples):
+            total_V += self.chunk_counts(self._next_chunk, size)
+            self._next_chunk += 1
         return total_V
 
-    def _chunk(self, size: int) -> Ints:
+    def chunk_counts(self, chunk: int, size: int) -> Ints:
+        """Return counts of chunk number `chunk` with `size` runs; the same in any process."""
         while True:
-            # A scheduler found to have a memory is run again from the start of the chunk, which was
-            # not counted yet; the first chunk meets the same luck as with any other scheduler.
-            batch = _Batch(self.world, self._planner, self.due, size)
+            batch = _Batch(
+                self.world,
+                self._book,
+                self._tables,
+                self._weights,
+                size=size,
+                rule=self.rule,
+                kernels=self.kernels,
+            )
+            counts_V = np.zeros(len(self.law_V), dtype=np.int64)
+            streams, step, left = Streams(self.seed, chunk), 0, size
             try:
-                step = 0
-                while not batch.done():
-                    batch.step(step, self._streams, self.verify)
+                while left:
+                    batch.step(step, streams)
+                    left = batch.leave(counts_V)
                     step += 1
-                self._fresh = False
-                break
+                self.num_blocks += batch.num_blocks
+                return counts_V
             except Memory:
-                if self._fresh:
-                    self._streams = Streams(self.seed)
-                self._planner = Planner(self.world, self.factory, remembers=True)
-        code_S = np.zeros(size, dtype=np.int64)
-        for index in self.watched:
-            for column in range(self.due[index]):
-                code_S = code_S * self.world.vocabulary + batch.out[index][:, column]
-        counts_V: Ints = np.bincount(code_S, minlength=len(self.law_V))
-        return counts_V
+                # Nothing of the chunk was counted yet: start over, keeping what each path has seen.
+                self._book = _Book(Planner(self.world, self.factory, remembers=True))
+
+
+def chunk_sizes(num_samples: int) -> list[int]:
+    """Return the sizes of the chunks that `num_samples` runs are made in."""
+    if num_samples < 1:
+        raise InputError(f"samples is {num_samples}; at least 1 is needed")
+    whole, rest = divmod(num_samples, CHUNK)
+    return [CHUNK] * whole + ([rest] if rest else [])

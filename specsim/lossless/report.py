@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,17 +31,23 @@ class SampledCase:
         return self.sampled.p_value < ALPHA
 
 
-def sample_case(case: Case, *, samples: int | None = None, seed: int = 0) -> SampledCase | None:
+def sample_case(
+    case: Case,
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    sampler: Callable[..., Sampled] = sample_world,
+) -> SampledCase | None:
     """Sample a case's first tokens, or return None for rules that only enumeration knows.
 
     The watched requests' joint first tokens are counted where several decode, so that correlation
-    counts as bias.
+    counts as bias. `sampler` takes what `sample_world` takes, and may run elsewhere.
     """
     if case.rule.name not in ("token", "block"):
         return None
     world = case.world()
     watch = tuple(request.request_id for request in world.requests)
-    sampled = sample_world(
+    sampled = sampler(
         world,
         case.factory,
         num_samples=samples or case.samples,
@@ -162,13 +168,23 @@ def jobs(group: str | None = None, *, samples: int | None = None, seed: int = 0)
     return made
 
 
-def run_job(job: Job) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the row of a job, and the Monte-Carlo row of a case that can be sampled."""
+def exact_row(job: Job) -> dict[str, Any]:
+    """Return the row of a job's exact answer."""
     if job.kind == "battery":
-        return battery_row(job.name, check_scheduler(dict(shipped())[job.name])), None
-    case = next(case for case in CASES if case.name == job.name)
-    one = sample_case(case, samples=job.samples, seed=job.seed)
-    return case_row(case.run()), sampled_row(one) if one else None
+        return battery_row(job.name, check_scheduler(dict(shipped())[job.name]))
+    return case_row(_case(job.name).run())
+
+
+def drawn_row(job: Job) -> dict[str, Any] | None:
+    """Return the Monte-Carlo row of a case that can be sampled."""
+    if job.kind == "battery":
+        return None
+    one = sample_case(_case(job.name), samples=job.samples, seed=job.seed)
+    return sampled_row(one) if one else None
+
+
+def _case(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
 
 
 def collected(

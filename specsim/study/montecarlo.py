@@ -7,25 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.errors import InputError
-from specsim.lossless.montecarlo import Sampled, Sampler, judged
+from specsim.lossless.montecarlo import KERNELS_FROM, Sampled, Sampler, chunk_sizes, judged
 from specsim.lossless.worlds import World
-from specsim.rng import stream
 from specsim.schedulers.base import SchedulerFactory
 from specsim.study.executor import Place, settle_tasks
 
+CHUNKS_A_TASK = 16
+
 
 @dataclass(frozen=True, slots=True)
-class _Shard:
-    """Samples of one process: its own seed, the same world."""
+class _Task:
+    """Some chunks of one run."""
 
     world: World
     factory: SchedulerFactory
-    num_samples: int
+    chunks: tuple[tuple[int, int], ...]
     seed: int
     num_tokens: int
     watch: tuple[int, ...] | None
     rule: str
+    kernels: bool
 
 
 def sample_on(
@@ -34,38 +35,39 @@ def sample_on(
     factory: SchedulerFactory,
     *,
     num_samples: int,
-    shards: int,
     seed: int = 0,
     num_tokens: int = 1,
     watch: tuple[int, ...] | None = None,
     rule: str = "token",
 ) -> Sampled:
-    """Sample a world in `shards` independent parts and judge their sum.
-
-    The result depends on the seed and the number of shards, not on where they run.
+    """Return what `lossless.montecarlo.sample_world` returns, wherever its chunks run.
 
     Args:
-        place: where the shards run.
+        place: where they run.
         world: the world.
-        factory: makes a fresh scheduler; a module-level class or function.
-        num_samples: runs over all shards.
-        shards: parts, each with streams of its own.
-        seed: of all of it.
-        num_tokens, watch, rule: see `lossless.montecarlo.sample_world`.
+        factory: makes a fresh scheduler; elsewhere than here a module-level class or function.
+        num_samples, seed, num_tokens, watch, rule: see `sample_world`.
 
     Raises:
-        InputError: fewer samples than shards, or what `sample_world` refuses.
+        InputError: what `sample_world` refuses.
         SchedulerFault: the scheduler raised or returned something illegal.
     """
-    if not 1 <= shards <= num_samples:
-        raise InputError(f"{shards} shards for {num_samples} samples; 1 to {num_samples} is legal")
-    seeds = stream(seed, "study/montecarlo").integers(0, 2**62, size=shards)
-    sizes = [num_samples // shards + (n < num_samples % shards) for n in range(shards)]
-    tasks = [
-        _Shard(world, factory, size, int(own), num_tokens, watch, rule)
-        for size, own in zip(sizes, seeds, strict=True)
-    ]
+    chunks = tuple(enumerate(chunk_sizes(num_samples)))
     law_V = Sampler(world, factory, num_tokens=num_tokens, watch=watch, rule=rule).law_V
+    kernels = num_samples >= KERNELS_FROM
+    tasks = [
+        _Task(
+            world,
+            factory,
+            chunks[at : at + CHUNKS_A_TASK],
+            seed,
+            num_tokens,
+            watch,
+            rule,
+            kernels,
+        )
+        for at in range(0, len(chunks), CHUNKS_A_TASK)
+    ]
     total_V = np.zeros(len(law_V), dtype=np.int64)
     for settled in settle_tasks(place, _counts, tasks):
         if settled.error is not None:
@@ -75,13 +77,17 @@ def sample_on(
     return judged(total_V, law_V)
 
 
-def _counts(shard: _Shard) -> NDArray[np.int64]:
+def _counts(task: _Task) -> NDArray[np.int64]:
     sampler = Sampler(
-        shard.world,
-        shard.factory,
-        seed=shard.seed,
-        num_tokens=shard.num_tokens,
-        watch=shard.watch,
-        rule=shard.rule,
+        task.world,
+        task.factory,
+        seed=task.seed,
+        num_tokens=task.num_tokens,
+        watch=task.watch,
+        rule=task.rule,
+        kernels=task.kernels,
     )
-    return sampler.counts(shard.num_samples)
+    total_V = np.zeros(len(sampler.law_V), dtype=np.int64)
+    for chunk, size in task.chunks:
+        total_V += sampler.chunk_counts(chunk, size)
+    return total_V

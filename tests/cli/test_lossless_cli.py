@@ -131,7 +131,7 @@ def test_post_token_confidences_refute_a_threshold(capsys):
         (("async_topkk",), 'did you mean "async_topk"?'),
         (("appendix-a", "--samples", "0"), "--samples is 0; at least 1"),
         (("appendix-a", "--seed", "-1"), "--seed is -1"),
-        (("all", "--workers", "0"), "--workers is 0"),
+        (("all", "--jobs", "0"), "--jobs"),
         (("async_topk", "--set", "lag"), "is not of the form name=value"),
         (("async_topk", "--set", "lag=99"), "less than or equal to 64"),
         (("nowhere:Nothing",), 'cannot import module "nowhere"'),

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from specsim.errors import InputError, SchedulerFault
-from specsim.lossless import leaks, liars, montecarlo
+from specsim.lossless import blocks, leaks, liars, montecarlo
+from specsim.lossless.blocks import Sums, uniforms
 from specsim.lossless.enumerate import enumerate_world
 from specsim.lossless.models import Models, sample_models
 from specsim.lossless.montecarlo import Sampler, sample_world
 from specsim.lossless.random_worlds import chooser, random_world
-from specsim.lossless.rejection import BLOCK_RULE
+from specsim.lossless.rejection import BLOCK_RULE, draw
 from specsim.lossless.significance import g_test, sequential_test
+from specsim.lossless.worlds import Request, World, everywhere
 from specsim.schedulers.feedback import Goodput
 from specsim.schedulers.greedy import Greedy
 from specsim.schedulers.static import FixedLength
@@ -103,6 +106,78 @@ def test_same_seed_same_counts_and_common_numbers():
     assert counts(Greedy, 1) == counts(lambda: FixedLength(0), 1) == counts(Counting, 1)
 
 
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_kernels_count_what_numpy_counts(name):
+    factory = SCHEDULERS[name]
+    choose = chooser(np.random.default_rng(11 * len(name)))
+    worlds = [leaks.appendix_a(), leaks.nested(), leaks.cross()]
+    worlds += [random_world(choose, max_outcomes=64) for _ in range(8)]
+    for seed, world in enumerate(worlds):
+        watch = tuple(request.request_id for request in world.requests)
+        more = {"seed": seed, "num_tokens": 3, "watch": watch}
+        twin = Sampler(world, factory, **more)
+        fast = Sampler(world, factory, **more, kernels=True)
+        assert twin.counts(600).tolist() == fast.counts(600).tolist(), world.describe()
+        assert twin.num_blocks == fast.num_blocks >= 600
+
+
+def test_uniforms_are_those_of_splitmix64():
+    # The first five outputs for seed 1234567, as Vigna's reference implementation gives them.
+    known = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    numbers = np.arange(1, 6, dtype=np.uint64)
+    found = uniforms(np.uint64(1234567), numbers)
+    assert found.tolist() == [(word >> 11) * 2.0**-53 for word in known]
+    key = np.uint64(1234567)
+    assert [blocks._uniform(key, number) for number in numbers] == found.tolist()
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 3, 8, 100, 1000])
+def test_guided_inversion_draws_what_plain_inversion_draws(vocabulary):
+    rng = np.random.default_rng(vocabulary)
+    for peaked in (False, True):
+        law = rng.random(vocabulary) ** (40 if peaked else 1)
+        law[rng.random(vocabulary) < 0.3] = 0.0
+        law[rng.integers(vocabulary)] = 0.5
+        sums = Sums.of(law)
+        edges = np.concatenate([sums.sums / sums.sums[-1], np.arange(64) / 64])
+        picks = np.concatenate([rng.random(500), edges, np.nextafter(edges, 0), [1 - 2.0**-53]])
+        picks = picks[(picks >= 0) & (picks < 1)]
+        drawn = [blocks._invert(sums.sums, sums.last, sums.guide, pick) for pick in picks]
+        assert drawn == draw(law[None], picks).tolist()
+        assert (law[drawn] > 0).all()
+
+
+def test_a_world_with_too_many_views_is_refused():
+    class Ranks:
+        reads = frozenset({"sampled"})
+        lag = 0
+        lossless = False
+
+        def plan(self, view):
+            return np.zeros(view.num_requests, dtype=np.int64)
+
+    masses = [Fraction(2 * k + 1, 40**2) for k in range(40)]
+    law = everywhere(masses, order=0)
+    half = everywhere([Fraction(1, 2)] * 2, order=0)
+    sure = {(): Fraction(1)}
+
+    def world(table, gamma):
+        request = Request(1, table, (table,) * gamma, (sure,) * gamma, ())
+        seconds = tuple(Fraction(1) for _ in range(gamma + 2))
+        return World("wide", (request,), gamma, 0, seconds)
+
+    with pytest.raises(InputError, match=f"{40**8} views of one block could differ"):
+        Sampler(world(law, 8), Ranks)
+    assert Sampler(world(law, 8), Greedy).counts(50).sum() == 50
+    assert Sampler(world(half, 8), Ranks).counts(50).sum() == 50
+
+
 def test_chunks_use_new_numbers(monkeypatch):
     monkeypatch.setattr(montecarlo, "CHUNK", 1000)
     sampler = Sampler(leaks.appendix_a(), GlobalSearch, seed=3)
@@ -131,11 +206,24 @@ def test_bad_input_is_named():
 
 def test_large_codes_are_compressed_without_mixing_groups():
     big = montecarlo.COMPRESS_ABOVE // 4
-    code = np.array([big, big, big + 1, 0])
-    more = np.array([5, 6, 5, 5])
-    made = montecarlo._combine(code, more, 8)
-    assert len(set(made.tolist())) == 4
-    assert made.max() < 100
+    codes = montecarlo._Codes(np.array([big, big, big + 1, 0]), 2 * big)
+    codes.add(np.array([5, 6, 5, 5]), 8)
+    assert len(set(codes.code_S.tolist())) == 4
+    assert codes.code_S.max() < codes.bound < 100
+    assert not codes.lasting
+    small = montecarlo._Codes(np.array([1, 0]), 2)
+    small.add(np.array([2, 2]), 3)
+    assert small.code_S.tolist() == [5, 2]
+    assert small.bound == 6
+    assert small.lasting
+
+
+@pytest.mark.parametrize("bound", [10, 1 << 30])
+def test_groups_are_found_alike_in_tables_and_by_sorting(bound):
+    codes = montecarlo._Codes(np.array([7, 2, 7, 9, 2]), bound)
+    first, group = codes.groups()
+    assert first.tolist() == [1, 0, 3]
+    assert group.tolist() == [1, 0, 1, 2, 0]
 
 
 P = np.array([0.4, 0.3, 0.2, 0.1])
