@@ -3,12 +3,14 @@
     python scripts/mutate.py --count 250 --out reports/lossless/mutation.json
 
 The tests run once on the unchanged tree, recording which test executes which line and how long it
-takes. Then, for each mutant of a seeded sample over all modules of both packages, a forked child
-imports the changed module afresh and runs the tests that execute its line, fastest first, then the
-other tests that enter the module, until one fails or `--cpu-s` seconds of tests were tried. A
-mutant on a line that no test executes survives untried. A test that takes ten times its usual
-time and 20 s more counts as failed ("timeout"). What cannot be seen here: numba is off (kernels run
-as plain Python), and tests that start `specsim` in a process of its own see no mutant.
+takes. Then the tests are collected once, and for each mutant of a seeded sample over all modules of
+both packages a forked child gives the changed function its new code and runs the tests that execute
+its line, fastest first, then the other tests that enter the module, until one fails or `--cpu-s`
+seconds of tests were tried. Where the line already ran during import or collection, the child
+starts before that and imports the changed module afresh. A mutant on a line that no test executes
+survives untried. A test that takes ten times its usual time and 20 s more counts as failed
+("timeout"). What cannot be seen here: numba is off (kernels run as plain Python), and tests that
+start `specsim` in a process of its own see no mutant.
 
 `--again FILE` tries only the survivors of an earlier record, on the tree as it is now.
 """
@@ -28,6 +30,7 @@ import signal
 import sys
 import tempfile
 import time
+import types
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,12 +63,17 @@ class Record:
     runs: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
+    def runs_early(self, module: str, mutant: Mutant) -> bool:
+        """Say whether the lines run before any test, during import or collection."""
+        lines = self.runs.get(module, {})
+        return mutant.imported or any("" in lines.get(line, ()) for line in mutant.lines)
+
     def tests_of(self, module: str, mutant: Mutant) -> tuple[list[str], list[str]]:
         """Return the tests that run a mutant's lines, and the others that enter its module."""
         lines = self.runs.get(module, {})
-        direct = {test for line in mutant.lines for test in lines.get(line, ())}
-        entering = {test for tests in lines.values() for test in tests}
-        if mutant.imported:
+        direct = {test for line in mutant.lines for test in lines.get(line, ())} - {""}
+        entering = {test for tests in lines.values() for test in tests} - {""}
+        if self.runs_early(module, mutant):
             direct |= entering
         sound = sorted(self.seconds, key=self.seconds.__getitem__)
         return (
@@ -93,24 +101,16 @@ class Recorder:
             self.record.failed.append(report.nodeid)
 
 
-class Chosen:
-    """Runs only the named tests, in their order, each under its own limit; tells what failed."""
+class Limit:
+    """Ends this process, with word of it, when one test takes too long."""
 
-    def __init__(self, tests: list[str], seconds: dict[str, float]) -> None:
-        self.order = {test: n for n, test in enumerate(tests)}
-        self.seconds, self.failed = seconds, ""
+    def __init__(self, seconds: dict[str, float], pipe: int) -> None:
+        self.seconds, self.pipe, self.failed = seconds, pipe, ""
         signal.signal(signal.SIGPROF, self._too_long)
-        self.pipe = -1
 
     def _too_long(self, number, frame):
         os.write(self.pipe, json.dumps(["timeout", self.now]).encode())
         os._exit(1)
-
-    def pytest_collection_modifyitems(self, items):
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self.order),
-            key=lambda item: self.order[item.nodeid],
-        )
 
     def pytest_runtest_logstart(self, nodeid, location):
         self.now = nodeid
@@ -119,6 +119,31 @@ class Chosen:
     def pytest_runtest_logreport(self, report):
         if report.failed:
             self.failed = report.nodeid
+
+
+class Chosen(Limit):
+    """Keeps only the named tests, in their order."""
+
+    def __init__(self, tests: list[str], seconds: dict[str, float], pipe: int) -> None:
+        super().__init__(seconds, pipe)
+        self.order = {test: n for n, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.order),
+            key=lambda item: self.order[item.nodeid],
+        )
+
+
+class Collected:
+    """Hands the collected tests to `work` instead of running them."""
+
+    def __init__(self, work) -> None:
+        self.work = work
+
+    def pytest_runtestloop(self, session):
+        self.work(session)
+        return True
 
 
 class MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -146,8 +171,37 @@ class MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, self.path, "exec"), module.__dict__)  # noqa: S102 - the mutant
 
 
+def give_new_code(name: str, tree: ast.Module, path: str, where: str) -> None:
+    """Give the changed function of an imported module its new code.
+
+    Raises:
+        LookupError: it is not found, or its closure changed.
+    """
+    parts = where.split(".")
+    holder: object = sys.modules[name]
+    depth = 0
+    while isinstance(vars(holder).get(parts[depth]), type):
+        holder = vars(holder)[parts[depth]]
+        depth += 1
+    function = vars(holder).get(parts[depth])
+    for inner in ("__func__", "fget", "__wrapped__"):
+        function = getattr(function, inner, None) or function
+    qualified = ".".join(parts[: depth + 1])
+    waiting = [compile(tree, path, "exec")]
+    while waiting:
+        code = waiting.pop()
+        if code.co_qualname == qualified:
+            try:
+                function.__code__ = code
+            except (AttributeError, ValueError) as error:
+                raise LookupError(where) from error
+            return
+        waiting += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    raise LookupError(where)
+
+
 def in_child(task) -> list[object]:
-    """Run `task(pipe)` in a forked child; return the JSON that it wrote, [] if it died mute."""
+    """Run `task(pipe)` in a forked child; return the JSON that it wrote, or that it died."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -188,8 +242,7 @@ def recorded(copied: Path, tests: list[str]) -> Record:
         for path in data.measured_files():
             module = Path(path).relative_to(copied / "specsim").with_suffix("").as_posix()
             record.runs[module] = {
-                line: [name for name in names if name]
-                for line, names in data.contexts_by_lineno(path).items()
+                line: list(names) for line, names in data.contexts_by_lineno(path).items()
             }
         kept.write_text(json.dumps([record.seconds, record.runs, record.failed]))
         return ["done", code]
@@ -204,36 +257,70 @@ def recorded(copied: Path, tests: list[str]) -> Record:
     return Record(seconds, lines, failed)
 
 
-def tried(
-    finder: MutantFinder, tests: list[str], record: Record, *, cpu_s: int
-) -> tuple[str, str, int]:
-    """Return how a mutant ended, the test that noticed it, and how many tests were to be run."""
-    budget, chosen = 0.0, []
+def affordable(tests: list[str], record: Record, cpu_s: float) -> list[str]:
+    """Return the first tests that fit in so many seconds, at least one."""
+    spent, chosen = 0.0, []
     for test in tests:
-        budget += record.seconds[test]
-        if chosen and budget > cpu_s:
+        spent += record.seconds[test]
+        if chosen and spent > cpu_s:
             break
         chosen.append(test)
+    return chosen
+
+
+def tried_warm(session, mutant: Mutant, given, tests: list[str], record: Record) -> list[object]:
+    """Run tests on a mutant in a child of the process that has collected them."""
+    name, tree, path = given
+
+    def run(pipe: int) -> list[object]:
+        try:
+            give_new_code(name, tree, path, mutant.where)
+        except LookupError as error:
+            return ["cold", str(error)]
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        limit = Limit(record.seconds, pipe)
+        session.config.pluginmanager.register(limit)
+        items = {item.nodeid: item for item in session.items}
+        for test, following in zip(tests, [*tests[1:], None], strict=True):
+            item = items[test]
+            item.ihook.pytest_runtest_protocol(
+                item=item, nextitem=items[following] if following else None
+            )
+            if limit.failed:
+                return ["ended", 1, limit.failed]
+        return ["ended", 0, ""]
+
+    return in_child(run)
+
+
+def tried_cold(given, tests: list[str], record: Record) -> list[object]:
+    """Run tests on a mutant in a child that imports and collects everything itself."""
+    name, tree, path = given
 
     def run(pipe: int) -> list[object]:
         import pytest
 
+        for module in [m for m in sys.modules if m.partition(".")[0] in ("specsim", "tests")]:
+            del sys.modules[module]
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-        sys.meta_path.insert(0, finder)
-        plugin = Chosen(chosen, record.seconds)
-        plugin.pipe = pipe
-        files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
+        sys.meta_path.insert(0, MutantFinder(name, tree, path))
+        plugin = Chosen(tests, record.seconds, pipe)
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         code = int(pytest.main(["-x", *PYTEST, *files], plugins=[plugin]))
         return ["ended", code, plugin.failed]
 
-    ended = in_child(run)
+    return in_child(run)
+
+
+def judged(ended: list[object]) -> tuple[str, str]:
+    """Return how a mutant ended, and the test that noticed it."""
     if ended[0] == "timeout":
-        return "timeout", str(ended[1]), len(chosen)
+        return "timeout", str(ended[1])
     if ended[0] != "ended":
-        return "crashed", str(ended[1]), len(chosen)
+        return "crashed", str(ended[1])
     if ended[1] == 0:
-        return "survived", "", len(chosen)
-    return "killed", str(ended[2]) or f"pytest exit {ended[1]}", len(chosen)
+        return "survived", ""
+    return "killed", str(ended[2]) or f"pytest exit {ended[1]}"
 
 
 def copied_tree() -> Path:
@@ -264,7 +351,7 @@ def main() -> None:
     copied = copied_tree()
     os.chdir(copied)
     sys.path.insert(0, str(copied))
-    # Heavy libraries are loaded once, before the forks; specsim itself never is.
+    # Heavy libraries are loaded once, before the first fork.
     for name in (
         *(
             "numpy",
@@ -315,33 +402,14 @@ def main() -> None:
         flush=True,
     )
     rows: list[dict[str, object]] = []
-    for done, (module, mutant) in enumerate(chosen, start=1):
-        if (time.monotonic() - began) / 60 > options.minutes:
-            break
-        started = time.monotonic()
-        direct, entering = record.tests_of(module, mutant)
-        row = {
-            "module": module,
-            "line": mutant.line,
-            "where": mutant.where,
-            "change": mutant.text,
-            "nth": mutant.nth,
-        }
-        if not direct:
-            row |= {"result": "survived", "tests": 0, "by": "no test runs this line"}
-        else:
-            name = "specsim." + module.replace("/", ".").removesuffix(".__init__")
-            finder = MutantFinder(
-                name, change(trees[module], mutant.index), str(copied / f"specsim/{module}.py")
-            )
-            ended, by, count = tried(finder, direct + entering, record, cpu_s=options.cpu_s)
-            row |= {"result": ended, "tests": count, "by": by}
+
+    def note(row: dict[str, object], seconds: float) -> None:
         rows.append(row)
         counts = Counter(row["result"] for row in kept + rows)
         killed = sum(counts.values()) - counts["survived"]
         print(
-            f"{done}/{len(chosen)} {row['result']:<9} {time.monotonic() - started:5.1f} s "
-            f"{module}:{mutant.line} {mutant.text[:80]} [{killed}/{sum(counts.values())}] "
+            f"{len(rows)}/{len(chosen)} {row['result']:<9} {seconds:5.1f} s "
+            f"{row['module']}:{row['line']} {row['change'][:80]} [{killed}/{sum(counts.values())}] "
             f"{row['by']}",
             flush=True,
         )
@@ -354,6 +422,42 @@ def main() -> None:
             "mutants": kept + rows,
         }
         out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+    def work(session) -> None:
+        for module, mutant in chosen:
+            if (time.monotonic() - began) / 60 > options.minutes:
+                break
+            started = time.monotonic()
+            direct, entering = record.tests_of(module, mutant)
+            row = {
+                "module": module,
+                "line": mutant.line,
+                "where": mutant.where,
+                "change": mutant.text,
+                "nth": mutant.nth,
+            }
+            if not direct:
+                row |= {"result": "survived", "tests": 0, "by": "no test runs this line"}
+            else:
+                name = "specsim." + module.replace("/", ".").removesuffix(".__init__")
+                given = (
+                    name,
+                    change(trees[module], mutant.index),
+                    str(copied / f"specsim/{module}.py"),
+                )
+                tests = affordable(direct + entering, record, options.cpu_s)
+                ended: list[object] = ["cold"]
+                if not record.runs_early(module, mutant):
+                    ended = tried_warm(session, mutant, given, tests, record)
+                if ended[0] == "cold":
+                    ended = tried_cold(given, tests, record)
+                result, by = judged(ended)
+                row |= {"result": result, "tests": len(tests), "by": by}
+            note(row, time.monotonic() - started)
+
+    import pytest
+
+    pytest.main([*PYTEST, *TESTS], plugins=[Collected(work)])
     shutil.rmtree(copied)
 
 

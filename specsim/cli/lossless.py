@@ -231,8 +231,10 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
     else:
         head = f"REFUTED  {what} (it says of itself: {said})"
     lines = [head]
-    # The enumerated counterexample is the one that can be read: it comes first.
-    ordered = sorted(report.failures.items(), key=lambda item: item[0] != "check_lossless")
+    # The enumerated counterexample is the one that can be read: it comes first, unless the plan
+    # changed by itself, which it would only show by chance.
+    first = "check_deterministic" if "check_deterministic" in report.failures else "check_lossless"
+    ordered = sorted(report.failures.items(), key=lambda item: item[0] != first)
     for name, message in ordered:
         lines += ["", f"{name} failed:", message]
     if rows:

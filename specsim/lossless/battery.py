@@ -20,6 +20,7 @@ from specsim.schedulers.base import BatchView, FloatArray, History, IntArray, La
 
 SATURATED = np.array([0.0, 1.0])
 TIED = np.array([0.25, 0.5, 0.5, 1.0])
+CROWDS = (8, 12, 24, 64)
 TABLES = ("flat", "linear", "jagged", "humped", "humped", "humped", "shelf", "cliff")
 
 
@@ -55,7 +56,8 @@ def tokens_for(world: World) -> int:
     return 2 if outcomes <= 16 or (len(world.requests) == 2 and outcomes <= 64) else 1
 
 
-def _table(kind: str, size: int, rng: np.random.Generator) -> FloatArray:
+def _table(kind: str, size: int, base: int, rng: np.random.Generator) -> FloatArray:
+    """Return a step table; what happens in it happens past `base` tokens."""
     batch = np.arange(size, dtype=np.float64)
     if kind == "flat":
         return np.ones(size)
@@ -65,8 +67,8 @@ def _table(kind: str, size: int, rng: np.random.Generator) -> FloatArray:
         return np.asarray(np.cumsum(rng.integers(0, 3, size)) * 0.25 + 0.5, dtype=np.float64)
     if kind == "humped":
         # A hump right after a few anchors and cheap tokens behind it tempt a plan to look ahead.
-        return np.where(batch <= rng.integers(1, 4), 1.0, rng.choice([1.6, 2.0, 2.5]))
-    edge = int(rng.integers(1, size))
+        return np.where(batch <= base + rng.integers(1, 4), 1.0, rng.choice([1.6, 2.0, 2.5]))
+    edge = base + int(rng.integers(1, size - base))
     if kind == "shelf":
         return np.where(batch <= edge, 1.0, 2.0)
     return np.where(batch <= edge, 1.0 + 0.01 * batch, 5.0)
@@ -93,15 +95,20 @@ class ViewRun:
 
     Attributes:
         gamma: drafts a request.
+        prefill: prompt tokens in every forward beside the anchors.
         steps: (request ids, confidences) of each step.
     """
 
-    def __init__(self, rng: np.random.Generator, *, num_steps: int) -> None:
-        self.gamma = int(rng.integers(1, 8))
-        table, most = TABLES[int(rng.integers(len(TABLES)))], 5
-        self.verify_s_B = frozen_array(_table(table, most * (self.gamma + 1) + 1, rng), np.float64)
+    def __init__(
+        self, rng: np.random.Generator, *, num_steps: int, crowd: int = 0, prefill: int = 0
+    ) -> None:
+        """Draw a run of at most 5 requests, or of about `crowd` of them."""
+        self.gamma, self.prefill = int(rng.integers(1, 8)), prefill
+        table, most = TABLES[int(rng.integers(len(TABLES)))], max(crowd, 5)
+        size = prefill + most * (self.gamma + 1) + 1
+        self.verify_s_B = frozen_array(_table(table, size, prefill + crowd, rng), np.float64)
         self.fixed_s = float(rng.choice([0.0, 0.5]))
-        running = list(range(int(rng.integers(1, 4))))
+        running = list(range(crowd or int(rng.integers(1, 4))))
         following = len(running)
         self.steps: list[tuple[IntArray, FloatArray]] = []
         self.histories: list[IntArray] = []
@@ -152,7 +159,7 @@ class ViewRun:
                     step=step,
                     gamma=self.gamma,
                     request_id_R=frozen_array(ids, np.int64),
-                    base_tokens=len(ids),
+                    base_tokens=len(ids) + self.prefill,
                     verify_s_B=self.verify_s_B,
                     fixed_s=self.fixed_s,
                     confidence_RG=confidence_RG if live else None,
@@ -174,7 +181,16 @@ class ViewRun:
 
 
 def view_runs(*, seed: int, count: int) -> Iterator[ViewRun]:
-    """Yield runs of one to five steps, every twentieth of thirty, for rules that learn."""
+    """Yield runs of one to five steps.
+
+    Every twentieth is of thirty, for rules that learn; every eighth is of a crowd of 8 to 64
+    requests, for rules that look ahead only under load; every fifth has prefill tokens.
+    """
     rng = stream(seed, "lossless/views")
     for index in range(count):
-        yield ViewRun(rng, num_steps=30 if index % 20 == 19 else 1 + index % 5)
+        yield ViewRun(
+            rng,
+            num_steps=30 if index % 20 == 19 else 1 + index % 5,
+            crowd=CROWDS[index // 8 % len(CROWDS)] if index % 8 == 6 else 0,
+            prefill=37 if index % 5 == 3 else 0,
+        )

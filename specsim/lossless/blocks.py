@@ -327,11 +327,12 @@ class Blocks:
     def draft(self, id_S: Keys, live_S: Flags, key_G: Keys) -> None:
         """Draw a block for each live copy."""
         t = self.tables
-        _draft(
-            *(id_S, live_S, self.tail_S, key_G),
-            *(t.drawn_sums.sums, t.drawn_sums.last, t.drawn_sums.guide),
-            *(t.next_TV, t.class_GTV, t.classes_G, self.draft_SG, self.view_S),
-        )
+        with np.errstate(over="ignore"):  # uniforms wrap around; only felt where numba is off
+            _draft(
+                *(id_S, live_S, self.tail_S, key_G),
+                *(t.drawn_sums.sums, t.drawn_sums.last, t.drawn_sums.guide),
+                *(t.next_TV, t.class_GTV, t.classes_G, self.draft_SG, self.view_S),
+            )
 
     def draft_twin(self, id_S: Keys, live_S: Flags, key_G: Keys) -> None:
         """Do what `draft` does, in plain numpy."""
@@ -364,13 +365,14 @@ class Blocks:
             pick_key: key of those for the correction or bonus token.
         """
         t = self.tables
-        _verify(
-            *(copies.id_S, live_S, self.tail_S, self.draft_SG, length_U, group_S),
-            *(accept_key_G, pick_key, t.p_TV, t.q_GTV),
-            *(t.p_sums.sums, t.p_sums.last, t.p_sums.guide),
-            *(t.left_sums.sums, t.left_sums.last, t.left_sums.guide, t.next_TV),
-            *(self.weight_N, self.count_S, self.accepted_S, copies.outcome_S, copies.owed_S),
-        )
+        with np.errstate(over="ignore"):
+            _verify(
+                *(copies.id_S, live_S, self.tail_S, self.draft_SG, length_U, group_S),
+                *(accept_key_G, pick_key, t.p_TV, t.q_GTV),
+                *(t.p_sums.sums, t.p_sums.last, t.p_sums.guide),
+                *(t.left_sums.sums, t.left_sums.last, t.left_sums.guide, t.next_TV),
+                *(self.weight_N, self.count_S, self.accepted_S, copies.outcome_S, copies.owed_S),
+            )
 
     def verify_twin(
         self,

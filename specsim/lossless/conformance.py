@@ -33,6 +33,7 @@ from specsim.schedulers.base import (
     Scheduler,
     SchedulerFactory,
     StepOutcome,
+    checked_observe,
 )
 
 if TYPE_CHECKING:
@@ -76,14 +77,15 @@ def _run(scheduler: Scheduler, views: Sequence[BatchView]) -> list[IntArray]:
     for view in views:
         plans.append(ask(scheduler, view))
         if isinstance(scheduler, Learner):
-            scheduler.observe(
+            checked_observe(
+                scheduler,
                 StepOutcome(
                     step=view.step,
                     request_id_R=view.request_id_R,
                     verify_len_R=plans[-1],
                     num_accepted_R=plans[-1] // 2,
                     duration_s=float(view.verify_s_B[view.base_tokens + int(plans[-1].sum())]),
-                )
+                ),
             )
     return plans
 
@@ -112,7 +114,10 @@ def check_view_untouched(factory: SchedulerFactory) -> None:
         for view, kept in zip(views, before, strict=True):
             for name, value in zip(names, kept, strict=True):
                 if not np.array_equal(value, np.asarray(getattr(view, name))):
-                    raise ConformanceError(f"step {view.step}: plan changed view.{name}")
+                    raise ConformanceError(
+                        f"step {view.step}: plan changed view.{name} (batch of requests "
+                        f"{view.request_id_R.tolist()})"
+                    )
 
 
 def check_deterministic(factory: SchedulerFactory) -> None:

@@ -18,6 +18,9 @@ from specsim.lossless.probe import ask, frozen_array, survival
 from specsim.lossless.rejection import Floats, Ints
 from specsim.schedulers.base import BatchView, SchedulerFactory
 
+SUM_TOLERANCE = 0.02
+"""A softmax in bfloat16 over a large vocabulary may be this far from one."""
+
 LawOf = Callable[[Ints], Any]
 """Laws `[S, V]` of the token after each of the prefixes `[S, L]`; numpy or torch, on any device."""
 
@@ -49,6 +52,44 @@ def _numpy(values: Any) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
+def _laws(values: Any, name: str, request: int) -> Floats:
+    """Return a model's laws `[S, V]` in float64, as they are.
+
+    Raises:
+        InputError: a mass is negative or no number, or a sum is further from one than rounding to
+            16 bits explains.
+    """
+    law_SV = _numpy(values)
+    if law_SV.ndim != 2:
+        raise InputError(
+            f"{name} of request {request} has shape {law_SV.shape}; [prefixes, V] is due"
+        )
+    if not (law_SV >= 0).all():
+        worst = law_SV[~(law_SV >= 0)][0]
+        raise InputError(
+            f"{name} of request {request} has a mass of {worst}; masses are at least 0 (give "
+            "probabilities, not logits)"
+        )
+    sum_S = law_SV.sum(axis=1)
+    if not (np.abs(sum_S - 1) <= SUM_TOLERANCE).all():
+        worst = sum_S[np.argmax(np.abs(sum_S - 1))]
+        raise InputError(
+            f"{name} of request {request} sums to {worst:g}; a law must sum to 1 within "
+            f"{SUM_TOLERANCE:g} (give probabilities, not logits)"
+        )
+    return law_SV
+
+
+def _confidence(values: Any, k: int, request: int) -> Floats:
+    confidence_S: Floats = _numpy(values).ravel()
+    if not ((confidence_S >= 0) & (confidence_S <= 1)).all():
+        worst = confidence_S[~((confidence_S >= 0) & (confidence_S <= 1))][0]
+        raise InputError(
+            f"confidence of draft {k + 1} of request {request} is {worst}, not between 0 and 1"
+        )
+    return confidence_S
+
+
 def sample_models(
     models: Models,
     factory: SchedulerFactory,
@@ -73,6 +114,10 @@ def sample_models(
         num_samples: independent blocks.
         seed: of the named streams.
         chunk: blocks handled at once.
+
+    Raises:
+        InputError: nothing to sample, or a model that returns no laws or confidences.
+        SchedulerFault: the scheduler raised or returned something illegal.
     """
     if not contexts or gamma < 1 or num_samples < 1:
         raise InputError(
@@ -80,9 +125,9 @@ def sample_models(
         )
     streams = Streams(seed)
     prefix = np.array([contexts[0]], dtype=np.int64)
-    p_V = _numpy(models.target(prefix))[0]
+    p_V = _laws(models.target(prefix), "target p", 0)[0]
     p_V = p_V / p_V.sum()
-    q_V = _numpy((models.believed_draft or models.draft)(prefix, 0))[0]
+    q_V = _laws((models.believed_draft or models.draft)(prefix, 0), "draft q, draft 1", 0)[0]
     left_V = np.maximum(p_V - q_V, 0.0)
     counts_V = np.zeros(len(p_V), dtype=np.int64)
     for start in range(0, num_samples, chunk):
@@ -123,8 +168,8 @@ def _draft_blocks(
         for k in range(gamma):
             unique, inverse_S = np.unique(prefix, axis=0, return_inverse=True)
             inverse_S = inverse_S.ravel()
-            confidence_SRG[:, row, k] = _numpy(models.confidence(unique, k)).ravel()[inverse_S]
-            law_UV = _numpy(models.draft(unique, k))
+            confidence_SRG[:, row, k] = _confidence(models.confidence(unique, k), k, row)[inverse_S]
+            law_UV = _laws(models.draft(unique, k), f"draft q, draft {k + 1}", row)
             pick_S = streams[f"draft/{row}/{k}"].random(size)
             token_S = np.empty(size, dtype=np.int64)
             for at, law_V in enumerate(law_UV):

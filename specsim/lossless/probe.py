@@ -28,6 +28,7 @@ from specsim.schedulers.base import (
     Scheduler,
     SchedulerFactory,
     StepOutcome,
+    checked_observe,
     checked_plan,
 )
 
@@ -242,7 +243,7 @@ class Planner:
             for past in path:
                 ask(scheduler, self.view(past.record))
                 if isinstance(scheduler, Learner):
-                    scheduler.observe(self.outcome(past))
+                    checked_observe(scheduler, self.outcome(past))
             return tuple(ask(scheduler, self.view(record)).tolist())
         if record not in self._plans:
             lengths = tuple(ask(self.scheduler, self.view(record)).tolist())

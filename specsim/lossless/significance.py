@@ -29,9 +29,9 @@ def _checked(counts_V: Ints, law_V: Floats) -> tuple[Floats, Floats]:
     counts, law = np.asarray(counts_V, dtype=np.float64), np.asarray(law_V, dtype=np.float64)
     if counts.shape != law.shape or counts.ndim != 1:
         raise InputError(f"{counts.shape} counts against a law of {law.shape}: the same [V] is due")
-    if (counts < 0).any() or (law < 0).any():
+    if not ((counts >= 0).all() and (law >= 0).all()):
         raise InputError(f"counts and law must be at least 0, found {counts.min()} and {law.min()}")
-    if abs(law.sum() - 1) > 1e-9:
+    if not abs(law.sum() - 1) <= 1e-9:
         raise InputError(f"the law sums to {law.sum()}, it must sum to 1")
     return counts, law
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
 
 from specsim.errors import InputError
 from specsim.lossless.rejection import ONE, ZERO, Law, Tokens
@@ -134,9 +135,12 @@ def law(*masses: str | int | Fraction) -> Law:
     """Return a law from numbers such as `"7/10"`.
 
     Raises:
-        InputError: a mass is negative, or they do not sum to one.
+        InputError: a mass is no number or negative, or they do not sum to one.
     """
-    made = tuple(Fraction(mass) for mass in masses)
+    try:
+        made = tuple(Fraction(mass) for mass in masses)
+    except (ValueError, OverflowError, ZeroDivisionError, TypeError) as error:
+        raise InputError(f"law: {error}; give fractions such as 7/10") from error
     _check_law(made, len(made), "law")
     return made
 
@@ -152,6 +156,11 @@ def _check_law(values: Law, vocabulary: int, where: str) -> None:
             f"{vocabulary} tokens: give one mass a token, 0 where p or q has no support"
         )
     for token, mass in enumerate(values):
+        if not isinstance(mass, Rational):
+            raise InputError(
+                f"{where}: the mass of token {token} is {mass!r}; enumeration is exact, so it must "
+                "be a Fraction or a whole number"
+            )
         if mass < 0:
             raise InputError(
                 f"{where}: the mass of token {token} is {mass}; masses are at least 0 "
@@ -225,9 +234,9 @@ def _check_world(world: World) -> None:
             f"..), {needed} are needed for {len(world.requests)} requests of gamma {world.gamma}"
         )
     for batch, seconds in enumerate(world.verify_s_B[1:], start=1):
-        if seconds <= 0:
+        if not 0 < seconds < math.inf:
             raise InputError(f'world "{world.name}": a forward of {batch} tokens takes {seconds} s')
-    if world.fixed_s < 0:
+    if not 0 <= world.fixed_s < math.inf:
         raise InputError(f'world "{world.name}": fixed_s is {world.fixed_s}, at least 0 is legal')
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from specsim.errors import SchedulerFault
 from specsim.lossless import liars
 from specsim.lossless.conformance import (
     CHECKS,
@@ -208,6 +209,39 @@ class Rolls(Custom):
         return self.rng.integers(0, 2, view.num_requests)
 
 
+class Crowd(Custom):
+    """Peeks at the next draft, but only among many."""
+
+    least = 64
+
+    def plan(self, view):
+        lengths_R = np.ones(view.num_requests, dtype=np.int64)
+        if view.num_requests >= self.least and view.gamma > 1:
+            lengths_R[0] = view.confidence_RG[0, 1] > 0.5
+        return lengths_R
+
+
+class Prefilling(Crowd):
+    """Peeks only while prompts are prefilled."""
+
+    least = 1
+
+    def plan(self, view):
+        if view.base_tokens > view.num_requests:
+            return super().plan(view)
+        return np.ones(view.num_requests, dtype=np.int64)
+
+
+class Deaf(Custom):
+    """Does not survive what it is told."""
+
+    def __init__(self):
+        super().__init__(reads=frozenset({"history"}))
+
+    def observe(self, outcome):
+        raise KeyError("duration")
+
+
 BROKEN = [
     (check_lengths, Floats, "float64"),
     (check_lengths, Long, r"request \d+ .*outside 0\.\."),
@@ -216,6 +250,11 @@ BROKEN = [
     (check_view_untouched, Writes, "read-only"),
     (check_view_untouched, Rebinds, r"plan changed view\.gamma"),
     (check_view_untouched, Thaws, r"plan changed view\.(_survival_RG|survival_RG)"),
+    (check_view_untouched, Rebinds, r"batch of requests \["),
+    (check_lengths, Deaf, r"step 0: Deaf\.observe raised KeyError: 'duration'"),
+    (check_lossless, Deaf, r"step 0: Deaf\.observe raised KeyError: 'duration'"),
+    (check_prefix_rule, Crowd, "changed the plan"),
+    (check_prefix_rule, Prefilling, "changed the plan"),
     (check_deterministic, Shared, "state is shared between instances"),
     (check_deterministic, Rolls, "randomness is not seeded"),
     (check_protocol, lambda: Custom(lag=1), "a lag of at least 1 goes with reading"),
@@ -230,18 +269,18 @@ BROKEN = [
     ("check", "factory", "message"), BROKEN, ids=[str(i) for i in range(len(BROKEN))]
 )
 def test_each_check_catches_what_it_is_for(check, factory, message):
-    with pytest.raises(ConformanceError, match=message):
+    with pytest.raises((ConformanceError, SchedulerFault), match=message):
         check(factory)
 
 
 def test_a_learner_must_read_history():
-    class Deaf(Custom):
+    class Listens(Custom):
         def observe(self, outcome):
             pass
 
     with pytest.raises(ConformanceError, match='"history" among its `reads`'):
-        check_protocol(Deaf)
-    check_protocol(lambda: Deaf(reads=frozenset({"history"})))
+        check_protocol(Listens)
+    check_protocol(lambda: Listens(reads=frozenset({"history"})))
 
 
 def test_missing_parts_are_named():

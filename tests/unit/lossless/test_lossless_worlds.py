@@ -78,7 +78,12 @@ BAD_WORLDS = {
         {"verify_s_B": (Fraction(0), Fraction(1), Fraction(0), Fraction(1))},
         "a forward of 2 tokens takes 0 s",
     ),
+    "no seconds": (
+        {"verify_s_B": (0.0, 1.0, float("nan"), 1.0)},
+        "a forward of 2 tokens takes nan",
+    ),
     "fixed": ({"fixed_s": Fraction(-1)}, "fixed_s is -1"),
+    "endless": ({"fixed_s": float("inf")}, "fixed_s is inf"),
 }
 
 
@@ -95,6 +100,15 @@ def test_law_refuses_what_is_none():
         law("7/10", "1/5")
     with pytest.raises(InputError, match="mass of token 1 is -1/10"):
         law("11/10", "-1/10")
+    for nothing in ("much", "1/0", float("nan"), float("inf"), None):
+        with pytest.raises(InputError, match=r"law: .*; give fractions such as 7/10"):
+            law("7/10", nothing)
+
+
+def test_exact_worlds_take_exact_masses_only():
+    floats = dict.fromkeys(tails(2, BASE.order), (0.75, 0.25))
+    with pytest.raises(InputError, match=r"token 0 is 0\.75; enumeration is exact"):
+        changed(BASE, target=floats)
 
 
 def test_support_may_differ_either_way():
@@ -203,6 +217,15 @@ def test_view_runs_cover_ties_saturation_joins_and_leaves():
     assert values.min() >= 0
     assert values.max() <= 1
     assert {run.gamma for run in runs} == set(range(1, 8))
+    crowds = {max(len(ids) for ids, _ in run.steps) for run in runs}
+    assert {8, 12, 24, 64} <= crowds
+    assert crowds - {8, 12, 24, 64} == {1, 2, 3, 4, 5}
+    for run in runs:
+        for view in run.views(frozenset({"live"}), 0):
+            assert view.base_tokens == view.num_requests + run.prefill
+            assert len(view.verify_s_B) > view.base_tokens + view.num_requests * view.gamma
+            assert (view.verify_s_B[view.base_tokens :] > 0).all()
+    assert {run.prefill for run in runs} == {0, 37}
     rng = np.random.default_rng(0)
     kinds = [confidences(rng, 3, 6) for _ in range(80)]
     assert all(kind.shape == (3, 6) for kind in kinds)

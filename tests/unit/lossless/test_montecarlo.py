@@ -134,7 +134,8 @@ def test_uniforms_are_those_of_splitmix64():
     found = uniforms(np.uint64(1234567), numbers)
     assert found.tolist() == [(word >> 11) * 2.0**-53 for word in known]
     key = np.uint64(1234567)
-    assert [blocks._uniform(key, number) for number in numbers] == found.tolist()
+    with np.errstate(over="ignore"):
+        assert [blocks._uniform(key, number) for number in numbers] == found.tolist()
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 3, 8, 100, 1000])
@@ -282,6 +283,40 @@ def test_models_with_several_requests_and_a_believed_draft():
         sample_models(table_models(), Greedy, **{**common, "contexts": ()})
     with pytest.raises(SchedulerFault, match="history"):
         sample_models(table_models(), HistoryReader, **common)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"target": lambda prefix: np.tile([0.5, 0.5, 0.1, 0.0], (len(prefix), 1))},
+            "target p of request 0 sums to 1.1; a law must sum to 1",
+        ),
+        (
+            {"draft": lambda prefix, k: np.tile([1.2, -0.2, 0.0, 0.0], (len(prefix), 1))},
+            "draft q, draft 1 of request 0 has a mass of -0.2; masses are at least 0",
+        ),
+        (
+            {"draft": lambda prefix, k: np.full((len(prefix), 4), np.nan if k else 0.25)},
+            "draft q, draft 2 of request 0 has a mass of nan",
+        ),
+        ({"target": lambda prefix: P}, r"target p of request 0 has shape \(4,\)"),
+        (
+            {"confidence": lambda prefix, k: np.full(len(prefix), 1.5 if k else 0.5)},
+            "confidence of draft 2 of request 0 is 1.5, not between 0 and 1",
+        ),
+    ],
+)
+def test_models_that_return_no_laws_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        sample_models(
+            table_models(**changes),
+            Greedy,
+            contexts=((0,),),
+            gamma=2,
+            verify_s_B=TABLE_B,
+            num_samples=100,
+        )
 
 
 class HistoryReader:
