@@ -340,6 +340,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=250, help="mutants to sample; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="modules whose path contains this")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="files and folders of tests")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--cpu-s", type=int, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--again", type=Path, help="a record whose survivors are tried again")
@@ -395,7 +396,7 @@ def main() -> None:
         if len(chosen) != len(names):
             print(f"{len(names) - len(chosen)} survivors of {options.again} are no longer there")
     began = time.monotonic()
-    record = recorded(copied, TESTS)
+    record = recorded(copied, options.tests)
     print(
         f"{len(record.seconds)} tests in {sum(record.seconds.values()):.0f} CPU s; left out, "
         f"failing without numba: {record.failed}",
@@ -457,7 +458,7 @@ def main() -> None:
 
     import pytest
 
-    pytest.main([*PYTEST, *TESTS], plugins=[Collected(work)])
+    pytest.main([*PYTEST, *options.tests], plugins=[Collected(work)])
     shutil.rmtree(copied)
 
 
