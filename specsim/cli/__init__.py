@@ -51,6 +51,11 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("report", "specsim.cli.report:report", "Draw a stored run or study as a page."),
     ("rerun", "specsim.cli.rerun:rerun", "Run a stored run again and compare the bytes."),
     ("validate", "specsim.cli.validate:validate", "Compare specsim with published measurements."),
+    (
+        "bench",
+        "specsim.cli.bench:bench",
+        "Time this machine: simulated tokens a second, and plans.",
+    ),
     ("trace", "specsim.cli.trace:app", "Make and inspect acceptance traces."),
     ("lossless", "specsim.cli.lossless:app", "Prove or refute that a scheduler is lossless."),
     ("profile", "specsim.cli.profile:app", "Measure and convert step-cost tables."),

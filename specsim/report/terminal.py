@@ -314,3 +314,26 @@ def print_validation(found: Validation, *, console: Console | None = None) -> No
         console.print(f"fitted on: {found.fitted_on}", markup=False)
     console.print(f"predicted: {found.predicted}", markup=False)
     console.print("passes" if found.passed else "does not pass", style="bold")
+
+
+def print_bench(found: Mapping[str, Any], *, console: Console | None = None) -> None:
+    """Print what `study.bench.bench` measured."""
+    console = console or _console()
+    runs = {name: rows for name, rows in found.items() if name.startswith("run_")}
+    table = Table(box=SIMPLE_HEAD, title="Simulation speed, one core, medians of processor time")
+    for heading in ("requests", "Mtok/s", "unrecorded", "steps/s", "us/step", "floor", "ratio"):
+        table.add_column(heading, justify="right")
+    for name, row in runs.items():
+        table.add_row(
+            name.removeprefix("run_"),
+            f"{row['output_tok_per_s'] / 1e6:.1f}",
+            f"{row['unrecorded_tok_per_s'] / 1e6:.1f}",
+            f"{row['steps_per_s']:,.0f}",
+            f"{row['step_us']:.1f}",
+            f"{row['floor_us']:.1f}",
+            f"{row['floor_ratio']:.2f}",
+        )
+    console.print(table)
+    for title, part in (("plan", "planner"), ("sampling", "lossless")):
+        for name, value in found.get(part, {}).items():
+            console.print(f"{title} {name}: {value:,.1f}", markup=False)
