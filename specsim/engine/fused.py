@@ -279,7 +279,7 @@ def _arrays(given: RunInput, rule: Rule, cost: StepCost, spec: IntArray) -> Sim:
         key_X=key_X,
         survival_X=key_X.view(np.float32),
         digit_W=np.zeros(DIGITS, dtype=np.uint32),
-        done_C=np.zeros(capacity, dtype=np.int64),
+        done_2C=np.zeros((2, capacity), dtype=np.int64),
         count_QN=np.zeros((len(Count), 0), dtype=np.int64),
         time_QN=np.full((len(Time), 0), np.nan),
         arrival_s_A=np.zeros(0),

@@ -7,6 +7,8 @@ arithmetic in the same order. Those modules are its twin: tests compare the two 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -161,6 +163,7 @@ def _form(sim: Sim, d: int) -> bool:
         cell_FC[Cell.REQUEST, slot] = request
         cell_FC[Cell.ROW, slot] = sim.first_row_S[sequence]
         cell_FC[Cell.SEQUENCE, slot] = sequence
+        cell_FC[Cell.END, slot] = sim.end_row_S[sequence]
         cell_FC[Cell.LEFT, slot] = output - 1
         cell_FC[Cell.ROUNDS, slot] = 0
         cell_FC[Cell.VERIFIED, slot] = 0
@@ -203,25 +206,29 @@ def _commit(sim: Sim, d: int) -> None:
     count = rank_I[RankState.COUNT]
     verified = accepted = emitted = ceiling = finished = 0
     for r in range(count):
-        row, sequence = cell_FC[Cell.ROW, r], cell_FC[Cell.SEQUENCE, r]
+        row, left = cell_FC[Cell.ROW, r], cell_FC[Cell.LEFT, r]
         recorded = int(sim.block_NG1[row, 0])
         taken = min(plan_C[r], recorded)
-        out = min(taken + 1, cell_FC[Cell.LEFT, r])
-        cell_FC[Cell.LEFT, r] -= out
+        out = min(taken + 1, left)
+        left -= out
+        cell_FC[Cell.LEFT, r] = left
         cell_FC[Cell.ROUNDS, r] += 1
         cell_FC[Cell.VERIFIED, r] += plan_C[r]
         cell_FC[Cell.ACCEPTED, r] += taken
         row += taken + 1
-        if row >= sim.end_row_S[sequence]:
-            sequence = sim.next_sequence_S[sequence]
+        if row >= cell_FC[Cell.END, r]:
+            sequence = sim.next_sequence_S[cell_FC[Cell.SEQUENCE, r]]
             row = sim.first_row_S[sequence]
             cell_FC[Cell.SEQUENCE, r] = sequence
+            cell_FC[Cell.END, r] = sim.end_row_S[sequence]
         cell_FC[Cell.ROW, r] = row
         ceiling += recorded
         verified += plan_C[r]
         accepted += taken
         emitted += out
-        finished += cell_FC[Cell.LEFT, r] == 0
+        if left == 0:
+            sim.done_2C[0, finished] = r
+            finished += 1
     rank_I[RankState.KV] += emitted
     rank_I[RankState.STEP] += 1
     state[State.EMITTED] += emitted
@@ -242,42 +249,49 @@ def _commit(sim: Sim, d: int) -> None:
         sim.log_i[at, 7] = ceiling
         sim.log_i[at, 8] = rank_I[RankState.CHARGED]
     if finished:
-        _drop(sim, d)
+        _drop(sim, d, finished)
         for i in range(finished):
-            _close(sim, sim.done_C[i])
+            _close(sim, sim.done_2C[1, i])
     stop_tokens = spec[Spec.STOP_TOKENS]
     if 0 <= stop_tokens <= state[State.EMITTED] and state[State.ENDED] == Ending.NOT_YET:
         state[State.ENDED] = Ending.TOKENS
 
 
 @njit(cache=True, nogil=True)
-def _drop(sim: Sim, d: int) -> None:
-    """Take finished requests out of their slots, in order, into `done_C`; close the gaps."""
+def _drop(sim: Sim, d: int, finished: int) -> None:
+    """Take the requests of the finished slots out, in order; close the gaps."""
     rank_I, cell_FC, gamma = sim.rank_DI[d], sim.cell_DFC[d], sim.spec[Spec.GAMMA]
-    lag, count_QN = sim.spec[Spec.LAG], sim.count_QN
-    kept = done = 0
-    for r in range(rank_I[RankState.COUNT]):
-        if cell_FC[Cell.LEFT, r]:
-            if kept < r:
-                for f in range(cell_FC.shape[0]):
-                    cell_FC[f, kept] = cell_FC[f, r]
-                for age in range(lag):
-                    sim.ring_row_DLC[d, age, kept] = sim.ring_row_DLC[d, age, r]
-            kept += 1
-            continue
-        request = cell_FC[Cell.REQUEST, r]
-        count_QN[Count.ROUNDS, request] = cell_FC[Cell.ROUNDS, r]
-        count_QN[Count.VERIFIED, request] = cell_FC[Cell.VERIFIED, r]
-        count_QN[Count.ACCEPTED, request] = cell_FC[Cell.ACCEPTED, r]
+    lag, count_QN, slot_C = sim.spec[Spec.LAG], sim.count_QN, sim.done_2C[0]
+    for i in range(finished):
+        slot = slot_C[i]
+        request = cell_FC[Cell.REQUEST, slot]
+        count_QN[Count.ROUNDS, request] = cell_FC[Cell.ROUNDS, slot]
+        count_QN[Count.VERIFIED, request] = cell_FC[Cell.VERIFIED, slot]
+        count_QN[Count.ACCEPTED, request] = cell_FC[Cell.ACCEPTED, slot]
         context = count_QN[Count.PROMPT, request] + count_QN[Count.OUTPUT, request] - 1
         rank_I[RankState.KV] -= context
         for age in range(lag):
-            row = sim.ring_row_DLC[d, age, r]
+            row = sim.ring_row_DLC[d, age, slot]
             if row >= 0:
                 first = sim.ring_left_DL[d, age] * gamma
                 for k in range(gamma):
                     sim.ring_gone_DLX[d, age, first + k] = sim.block_NG1[row, 1 + k]
                 sim.ring_left_DL[d, age] += 1
-        sim.done_C[done] = request
-        done += 1
+        sim.done_2C[1, i] = request
+    kept = slot_C[0]
+    for i in range(finished):
+        first = slot_C[i] + 1
+        length = (slot_C[i + 1] if i + 1 < finished else rank_I[RankState.COUNT]) - first
+        for f in range(cell_FC.shape[0]):
+            _move(cell_FC[f], first, kept, length)
+        for age in range(lag):
+            _move(sim.ring_row_DLC[d, age], first, kept, length)
+        kept += length
     rank_I[RankState.COUNT] = kept
+
+
+@njit(cache=True, nogil=True)
+def _move(cell_C: Any, first: int, to: int, length: int) -> None:
+    """Move a stretch of slots down."""
+    for i in range(length):
+        cell_C[to + i] = cell_C[first + i]

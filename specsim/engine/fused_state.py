@@ -114,6 +114,7 @@ class Cell(IntEnum):
     ROUNDS = 4
     VERIFIED = 5
     ACCEPTED = 6
+    END = 7  # one past its sequence's last whole block
 
 
 class Count(IntEnum):
@@ -167,7 +168,7 @@ class Sim(NamedTuple):
         ring_row_DLC: the trace row that each running request stood on then, -1 for none, int64.
         scratch_X, key_X: uint32; `survival_X`: the same memory as `key_X`, float32.
         digit_W: uint32 `[kernels.DIGITS]`.
-        done_C: int64.
+        done_2C: slots of the requests that a step finished, and the requests, int64 `[2, C]`.
         count_QN: int64 `[Count, requests]`.
         time_QN: float64 `[Time, requests]`.
         arrival_s_A: the next arrivals' times; empty if there are none but those at time 0.
@@ -201,7 +202,7 @@ class Sim(NamedTuple):
     key_X: Any
     survival_X: Any
     digit_W: Any
-    done_C: Any
+    done_2C: Any
     count_QN: Any
     time_QN: Any
     arrival_s_A: Any
