@@ -25,5 +25,9 @@ def test_cli(benchmark, verb: tuple[str, ...]) -> None:
 def test_hello(benchmark, tmp_path) -> None:
     command = (*CLI, "run", "hello", "--quiet", "--jobs", "1", "--out", str(tmp_path))
     benchmark.pedantic(
-        subprocess.run, (command,), {"check": True, "capture_output": True}, rounds=3, warmup_rounds=1
+        subprocess.run,
+        (command,),
+        {"check": True, "capture_output": True},
+        rounds=3,
+        warmup_rounds=1,
     )

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
-from scipy.special import ndtri
 
 from specsim.acceptance.presets import PRESETS, Preset
 from specsim.acceptance.trace import DenseTrace
@@ -71,6 +70,8 @@ def normal_nodes() -> tuple[FloatArray, FloatArray]:
 
 def normal_quantiles(count: int) -> FloatArray:
     """Return `count` equally likely standard normals, their mid quantiles, increasing."""
+    from scipy.special import ndtri  # slow to import, and a run starts without it
+
     return np.asarray(ndtri((np.arange(count) + 0.5) / count), dtype=np.float64)
 
 

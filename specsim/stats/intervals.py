@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def mean_interval(sample_N: NDArray[np.float64], *, level: float = 0.95) -> Inte
     if count < 2:
         return Interval(mean, float("nan"), level)
     error = float(np.std(sample_N, ddof=1)) / np.sqrt(count)
-    return Interval(mean, float(stdtrit(count - 1, (1 + level) / 2)) * error, level)
+    return Interval(mean, _student(count - 1, level) * error, level)
 
 
 def ratio_interval(
@@ -66,4 +65,11 @@ def ratio_interval(
     bottom_N = denominator_T[:used].reshape(batches, size).sum(axis=1)
     residual_N = top_N - ratio * bottom_N
     error = float(np.std(residual_N, ddof=1)) / np.sqrt(batches) / float(bottom_N.mean())
-    return Interval(ratio, float(stdtrit(batches - 1, (1 + level) / 2)) * error, level)
+    return Interval(ratio, _student(batches - 1, level) * error, level)
+
+
+def _student(df: int, level: float) -> float:
+    """Return how many standard errors a two-sided interval of that level is wide."""
+    from scipy.special import stdtrit  # slow to import, and a run starts without it
+
+    return float(stdtrit(df, (1 + level) / 2))

@@ -16,7 +16,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 FloatArray = NDArray[np.float64]
 Family = Literal["gamma", "weibull"]
@@ -46,7 +45,7 @@ class UnitGaps:
     def _scale(self) -> float:
         if self.family == "gamma":
             return 1 / self.shape
-        return math.exp(-float(gammaln(1 + 1 / self.shape)))
+        return math.exp(-_log_gamma(1 + 1 / self.shape))
 
     def sample(self, rng: np.random.Generator, size: int) -> FloatArray:
         """Return `size` gaps."""
@@ -84,7 +83,7 @@ def unit_gaps(family: Family, cv: float) -> UnitGaps:
 
 
 def _weibull_cv(shape: float) -> float:
-    return math.sqrt(math.expm1(float(gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape))))
+    return math.sqrt(math.expm1(_log_gamma(1 + 2 / shape) - 2 * _log_gamma(1 + 1 / shape)))
 
 
 def operational_times(gaps: UnitGaps, rng: np.random.Generator) -> Iterator[FloatArray]:
@@ -213,3 +212,9 @@ def on_off_times(
 
 Times = Callable[[np.random.Generator], Iterator[float]]
 """Arrival times from a stream."""
+
+
+def _log_gamma(x: float) -> float:
+    from scipy.special import gammaln  # slow to import, and few scenarios need it
+
+    return float(gammaln(x))
