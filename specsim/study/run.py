@@ -205,9 +205,9 @@ def _loads(scenario: Scenario) -> Sequence[int | None]:
 
 
 def _pictures(summary: dict[str, Any]) -> dict[str, bytes]:
-    from specsim.report.figures import frontier_files  # matplotlib is slow to import
-
     if summary["question"]["kind"] != "frontier":
         return {}
+    from specsim.report.figures import frontier_files  # matplotlib is slow to import
+
     files: dict[str, bytes] = frontier_files(summary)
     return files

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.errors import InputError
 from specsim.jsontext import read_json
@@ -38,12 +39,12 @@ def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) 
     try:
         for name, users, columns in parts:
             length = len(next(iter(columns.values())))
-            codes = pa.array(np.full(length, policies.index(name), dtype=np.int32))
+            codes = _arrow(np.full(length, policies.index(name), dtype=np.int32))
             table = pa.table(
                 {
                     "policy": pa.DictionaryArray.from_arrays(codes, pa.array(policies)),
                     "concurrency": pa.array([users] * length, pa.int64()),
-                    **{key: pa.array(column) for key, column in columns.items()},
+                    **{key: _arrow(column) for key, column in columns.items()},
                 }
             )
             if writer is None:
@@ -54,6 +55,14 @@ def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) 
     finally:
         if writer is not None:
             writer.close()
+
+
+def _arrow(column: NDArray[Any]) -> Any:
+    """Wrap a column of numbers without a copy, and without importing pandas as `pa.array` does."""
+    import pyarrow as pa
+
+    buffer = pa.py_buffer(np.ascontiguousarray(column))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [None, buffer])
 
 
 def write_run(
