@@ -1,6 +1,8 @@
 # make run       virtual environment, core install, the main job
 # make test      everything installed, the test suite (at most 10 minutes after installing)
 # make test-all  the long tests too
+# make bench     every benchmark, and the short form with its ratios to the floor
+# make guard     fails if a step has drifted from its floor (ratios, not times)
 # make paper     the DSpark paper's figures beside the simulator's, reports/dspark_paper
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +11,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS ?= -q --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: run test test-all lint types paper schema clean
+.PHONY: run test test-all lint types bench guard paper schema clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +40,13 @@ lint: $(VENV)/dev.done
 
 types: $(VENV)/dev.done
 	$(BIN)/mypy specsim
+
+bench: $(VENV)/dev.done
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks -q --benchmark-columns=median,iqr,ops
+	OMP_NUM_THREADS=1 $(BIN)/specsim bench
+
+guard: $(VENV)/dev.done
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py
 
 paper: $(VENV)/core.done
 	$(BIN)/python scripts/report_paper.py --jobs $(JOBS)

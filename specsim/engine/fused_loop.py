@@ -91,6 +91,13 @@ def loop(sim: Sim) -> int:
 
 
 @njit(cache=True, nogil=True)
+def submit_at_once(sim: Sim, count: int) -> None:
+    """Submit that many requests, each of a user of its own in a closed loop."""
+    for user in range(count):
+        submit(sim, user if sim.spec[Spec.CLOSED] else -1)
+
+
+@njit(cache=True, nogil=True)
 def submit(sim: Sim, user: int) -> None:
     """Submit the next request and send it to a rank's queue, waking the rank."""
     state, rank_DI, ranks = sim.state, sim.rank_DI, sim.spec[Spec.RANKS]

@@ -159,7 +159,7 @@ class Sim(NamedTuple):
         flat_s_R, context_C, attention_CR, slope_CR: see `cost.model.StepCost.fixed_arrays`.
         rank_DI: int64 `[D, RankState]`.
         rank_s_DI: float64 `[D, RankTime]`.
-        cell_DFC: int64 `[D, Cell, C]`.
+        cell_DFC: int64 `[D, Cell, C or a little more]`.
         plan_DC: verify lengths of the steps under way, int64.
         ring_key_DLX: sorted bits of the survivals of the last L (at least 1) steps, uint32.
         ring_gone_DLX: survivals among them whose requests have left since, float32.

@@ -147,17 +147,21 @@ def _in_file_order(problem: Problem) -> tuple[bool, int, int]:
 
 
 def canonical_json(scenario: Scenario) -> str:
-    """Write a scenario so that files that say the same give the same text."""
+    """Write what is simulated, so that files that say the same give the same text."""
     return json.dumps(
-        scenario.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
+        scenario.model_dump(mode="json", exclude={"record"}),
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
     )
 
 
 def scenario_hash(scenario: Scenario, profiles: Sequence[Path] = ()) -> str:
     """Return 64 hex digits that stand for a scenario and the profiles it reads.
 
-    Comments, the order of keys and the way a value came in (file or `--set`) do not matter. Take
-    the first 12 digits as a folder's name.
+    Comments, the order of keys and the way a value came in (file or `--set`) do not matter, nor
+    does `record`: it says what is kept of a run, not what is run. Take the first 12 digits as a
+    folder's name.
 
     Args:
         scenario: what is run.

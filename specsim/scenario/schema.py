@@ -316,6 +316,11 @@ class Scenario(Config):
     stop: Stop = Field(
         description="When one run (one policy under one load) ends. The warm-up is found, not set."
     )
+    record: Literal["steps", "requests", "none"] = Field(
+        default="steps",
+        description="What is stored beside the summary: a row a step and a row a request, the "
+        "latter alone, or neither. The summary does not depend on it.",
+    )
     cluster: ClusterConfig
     workload: WorkloadConfig
     acceptance: AcceptanceConfig

@@ -150,7 +150,7 @@ def bench(*, repeats: int = 5, users: tuple[int, ...] = (256, 16)) -> dict[str, 
     found: dict[str, Any] = {}
     floor: dict[str, float] = {}
     for count in users:
-        given = bench_input(count, steps=400_000 // count)
+        given = bench_input(count, steps=1_000_000 // count)
         bare = replace(given, record="none")
         slow = replace(given, stop=Stop(tokens=max(1, (given.stop.tokens or 0) // 10)))
         timed(replace(slow, record="none"))  # compiles, and fills caches

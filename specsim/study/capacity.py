@@ -262,7 +262,8 @@ def _one_policy(
 
 def point_at(scenario: Scenario, policy: str, folder: Path, load: float, *, seed: int) -> PointTask:
     """Return the point of one policy under one load and seed."""
-    seeded = scenario.model_copy(update={"seed": seed})
+    # Percentiles over requests are judged by the requests themselves.
+    seeded = scenario.model_copy(update={"seed": seed, "record": "requests"})
     if isinstance(scenario.workload.arrivals, ClosedLoopConfig):
         return PointTask(seeded, folder, policy, int(load))
     arrivals = scenario.workload.arrivals.model_copy(update={"rate_per_s": load})
@@ -272,6 +273,7 @@ def point_at(scenario: Scenario, policy: str, folder: Path, load: float, *, seed
 
 def _evidence_of(task: _LoadTask) -> Evidence:
     result = run_point(task.point)
+    assert result.requests is not None, "see point_at"
     from_s = result.metrics.get("warmup_s") or 0.0
     return evidence(task.slo, result.metrics, result.requests, from_s=from_s)
 

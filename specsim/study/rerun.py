@@ -100,7 +100,13 @@ def rerun(
         if new != manifest.get("hash"):
             names = ", ".join(map(str, manifest.get("profiles", ()))) or "none"
             notes.append(f"a profile has changed since (it reads {names})")
-        files = {name: _state(directory / name, result.directory / name) for name in FILES}
+        pairs = {name: (directory / name, result.directory / name) for name in FILES}
+        # A scenario says what it records: what neither run has is not missed.
+        files = {
+            name: _state(old, new)
+            for name, (old, new) in pairs.items()
+            if old.exists() or new.exists()
+        }
     return Rerun(str(directory), files, notes, str(result.directory) if out else None)
 
 

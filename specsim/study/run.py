@@ -47,8 +47,8 @@ class PointResult:
         policy: the policy's name.
         concurrency: closed-loop users a rank, or None.
         metrics: `metrics.catalog.summarise` of the measured window.
-        requests: the ledger.
-        steps: the step log.
+        requests: the ledger; None if the scenario does not record it.
+        steps: the step log, likewise.
         ended: why the run ended.
         findings: what a reader must know: ranks that died, preemption spirals, starvation.
     """
@@ -56,8 +56,8 @@ class PointResult:
     policy: str
     concurrency: int | None
     metrics: dict[str, float | None]
-    requests: Columns
-    steps: Columns
+    requests: Columns | None
+    steps: Columns | None
     ended: str = ""
     findings: tuple[str, ...] = ()
 
@@ -93,8 +93,8 @@ def run_point(task: PointTask) -> PointResult:
         task.policy,
         task.concurrency,
         metrics,
-        out.requests,
-        out.steps,
+        None if scenario.record == "none" else out.requests,
+        out.steps if scenario.record == "steps" else None,
         out.ended,
         out.findings,
     )
@@ -168,8 +168,10 @@ def run_loaded(
             directory,
             manifest=manifest,
             summary=summary,
-            requests=[(r.policy, r.concurrency, r.requests) for r in done],
-            steps=[(r.policy, r.concurrency, r.steps) for r in done],
+            tables={
+                "requests": [(r.policy, r.concurrency, r.requests) for r in done if r.requests],
+                "steps": [(r.policy, r.concurrency, r.steps) for r in done if r.steps],
+            },
             files=_pictures(summary) if status == "complete" else {},
         )
         return RunResult(summary, directory)

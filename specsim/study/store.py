@@ -50,8 +50,6 @@ def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) 
             if writer is None:
                 writer = pq.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table)
-        if writer is None:
-            pq.write_table(pa.table({"policy": pa.array([], pa.string())}), path)
     finally:
         if writer is not None:
             writer.close()
@@ -70,8 +68,7 @@ def write_run(
     *,
     manifest: Mapping[str, Any],
     summary: Mapping[str, Any],
-    requests: Sequence[tuple[str, int | None, Columns]],
-    steps: Sequence[tuple[str, int | None, Columns]],
+    tables: Mapping[str, Sequence[tuple[str, int | None, Columns]]],
     files: Mapping[str, bytes],
 ) -> None:
     """Write a run directory, replacing one of the same name.
@@ -80,8 +77,8 @@ def write_run(
         directory: its final path.
         manifest: what was run, from what, how it ended.
         summary: what came out; the same scenario and seed give the same bytes.
-        requests: (policy, concurrency, columns) of every point.
-        steps: likewise.
+        tables: `requests` and `steps`: (policy, concurrency, columns) of every point; none of
+            them, no file.
         files: further files by name, such as pictures.
 
     Raises:
@@ -91,8 +88,9 @@ def write_run(
     def fill(partial: Path) -> None:
         (partial / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
         (partial / "summary.json").write_text(to_json(summary), encoding="utf-8")
-        _write_points(partial / "requests.parquet", requests)
-        _write_points(partial / "steps.parquet", steps)
+        for name, points in tables.items():
+            if points:
+                _write_points(partial / f"{name}.parquet", points)
         for name, content in files.items():
             (partial / name).write_bytes(content)
 

@@ -7,6 +7,7 @@ import pytest
 from specsim.acceptance.trace import save_trace
 from specsim.cost.table import Provenance, StepTable, curve, save_table
 from specsim.errors import InputError, ScenarioError
+from specsim.study.rerun import rerun
 from specsim.study.run import run_scenario
 from specsim.study.store import read_manifest, read_summary
 from tests.engine_world import random_trace
@@ -64,6 +65,20 @@ def test_the_same_bytes_whatever_the_number_of_processes(scenario, tmp_path) -> 
         "frontier.png",
         "frontier.svg",
     }
+
+
+@pytest.mark.parametrize(("record", "kept"), [("requests", {"requests.parquet"}), ("none", set())])
+def test_what_is_recorded_changes_what_is_stored_and_no_number(
+    scenario, tmp_path, record, kept
+) -> None:
+    whole = run_scenario(str(scenario), out=tmp_path / "whole")
+    found = run_scenario(str(scenario), overrides=[f"record={record}"], out=tmp_path / "less")
+    assert {path.name for path in found.directory.glob("*.parquet")} == kept
+    for name in ("summary.json", *kept):
+        assert (found.directory / name).read_bytes() == (whole.directory / name).read_bytes()
+    again = rerun(found.directory, beside=scenario.parent)
+    assert again.same
+    assert set(again.files) == {"summary.json", *kept}
 
 
 def test_the_answer_is_cut_from_the_lines(scenario, tmp_path) -> None:

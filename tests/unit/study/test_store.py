@@ -25,8 +25,10 @@ def _write(directory, **changes) -> None:
     given = {
         "manifest": {"status": "complete"},
         "summary": {"x": 1.5},
-        "requests": [("a", 4, COLUMNS), ("b", None, COLUMNS)],
-        "steps": [("a", 4, COLUMNS)],
+        "tables": {
+            "requests": [("a", 4, COLUMNS), ("b", None, COLUMNS)],
+            "steps": [("a", 4, COLUMNS)],
+        },
         "files": {"frontier.svg": b"<svg/>"},
     }
     write_run(directory, **(given | changes))
