@@ -9,7 +9,7 @@ from pydantic import Field
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, IntArray, Reads
-from specsim.schedulers.kernels import Rule, RuleKind, allocate, ascending, capacity
+from specsim.schedulers.kernels import Rule, RuleKind, allocate, budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,7 @@ class Greedy:
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
-        ascending_C = ascending(view.survival_RG)
-        k = capacity(
-            ascending_C,
-            view.num_requests,
-            view.base_tokens,
-            view.verify_s_B,
-            view.fixed_s,
-            0,
-        )
-        return allocate(view.survival_RG, k)
+        return allocate(view.survival_RG, budget(view.survival_RG, view, patience=0))
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""
@@ -59,14 +50,7 @@ class PatientGreedy:
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
         source_RG = view.lagged_survival_RG if self.lag else view.survival_RG
-        k = capacity(
-            ascending(source_RG),
-            view.num_requests,
-            view.base_tokens,
-            view.verify_s_B,
-            view.fixed_s,
-            self.patience,
-        )
+        k = budget(source_RG, view, patience=self.patience)
         return allocate(view.survival_RG, k)
 
     def rule(self) -> Rule:

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from specsim.schedulers.base import FloatArray, IntArray
+from specsim.schedulers.base import BatchView, FloatArray, IntArray
 
 
 class RuleKind(IntEnum):
@@ -223,6 +223,24 @@ def capacity(
         patience,
     )
     return k
+
+
+def budget(survival_RG: FloatArray, view: BatchView, *, patience: int = NO_PATIENCE_LIMIT) -> int:
+    """Return the K of `capacity` for this step, from survivals live or old; all of them if patient.
+
+    Args:
+        survival_RG: the survivals to walk, `[R, gamma]`.
+        view: R, the table and the fixed seconds are the present ones.
+        patience: see `capacity`.
+    """
+    return capacity(
+        ascending(survival_RG),
+        view.num_requests,
+        view.base_tokens,
+        view.verify_s_B,
+        view.fixed_s,
+        patience,
+    )
 
 
 def capacity_twin(

@@ -13,36 +13,21 @@ import numpy as np
 
 from specsim.registry import Config
 from specsim.schedulers.base import BatchView, IntArray, Reads
-from specsim.schedulers.kernels import NO_PATIENCE_LIMIT, allocate, ascending, capacity
+from specsim.schedulers.kernels import allocate
+from specsim.schedulers.topk import GlobalSearch
 
 _MEMORY = 0.98
 """Weight of the past in the oracle's rate, each step; short enough to follow the load."""
 
 
 @dataclass(frozen=True, slots=True)
-class Optimal:
-    """The best theta on live survivals, of every step by itself: `global` under its other name.
+class Optimal(GlobalSearch):
+    """The best theta on live survivals, of every step by itself: `global` as a bound.
 
     Not lossless: refuted by enumeration (the paper's Appendix A; `tests/lossless`).
     """
 
     bound: bool = True
-    reads: frozenset[Reads] = frozenset({"live"})
-    lag: int = 0
-    lossless: bool = False
-
-    def plan(self, view: BatchView) -> IntArray:
-        """Return the admitted prefix lengths."""
-        ascending_C = ascending(view.survival_RG)
-        k = capacity(
-            ascending_C,
-            view.num_requests,
-            view.base_tokens,
-            view.verify_s_B,
-            view.fixed_s,
-            NO_PATIENCE_LIMIT,
-        )
-        return allocate(view.survival_RG, k)
 
 
 @dataclass(slots=True)

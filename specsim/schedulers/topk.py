@@ -8,28 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from specsim.registry import Config
-from specsim.schedulers.base import BatchView, FloatArray, IntArray, Reads
-from specsim.schedulers.kernels import (
-    NO_PATIENCE_LIMIT,
-    Rule,
-    RuleKind,
-    allocate,
-    ascending,
-    capacity,
-)
-
-
-def _argmax(ascending_C: FloatArray, view: BatchView) -> int:
-    """Return the K with the best theta over all candidates (the first of equals)."""
-    k: int = capacity(
-        ascending_C,
-        view.num_requests,
-        view.base_tokens,
-        view.verify_s_B,
-        view.fixed_s,
-        NO_PATIENCE_LIMIT,
-    )
-    return k
+from specsim.schedulers.base import BatchView, IntArray, Reads
+from specsim.schedulers.kernels import NO_PATIENCE_LIMIT, Rule, RuleKind, allocate, budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +26,7 @@ class AsyncTopK:
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
-        k = _argmax(ascending(view.lagged_survival_RG), view)
-        return allocate(view.survival_RG, k)
+        return allocate(view.survival_RG, budget(view.lagged_survival_RG, view))
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""
@@ -64,8 +43,8 @@ class Stale:
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
-        ascending_C = ascending(view.lagged_survival_RG)
-        return allocate(view.lagged_survival_RG, _argmax(ascending_C, view))
+        lagged_RG = view.lagged_survival_RG
+        return allocate(lagged_RG, budget(lagged_RG, view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +57,7 @@ class GlobalSearch:
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
-        ascending_C = ascending(view.survival_RG)
-        return allocate(view.survival_RG, _argmax(ascending_C, view))
+        return allocate(view.survival_RG, budget(view.survival_RG, view))
 
     def rule(self) -> Rule:
         """Return this plan as a rule."""
