@@ -21,10 +21,14 @@ import simpy
 from specsim.engine.clock import Order, after
 from specsim.engine.run import RunInput, Stop, run, simulate
 from specsim.engine.step import gather
+from specsim.lossless import leaks
+from specsim.lossless.montecarlo import Sampler
 from specsim.scenario.build import build_arm, run_input
 from specsim.scenario.load import load_scenario
 from specsim.scenario.locate import find_scenario
-from specsim.schedulers.base import BatchView
+from specsim.schedulers.base import BatchView, SchedulerFactory
+from specsim.schedulers.greedy import Greedy
+from specsim.schedulers.static import FixedLength
 from specsim.schedulers.topk import AsyncTopK
 
 SCENARIO, POLICY = "flash_120tps", "dspark_5"
@@ -138,6 +142,15 @@ def plan_us(requests: int, gamma: int, *, rounds: int = 300) -> float:
     return 1e6 * (time.process_time() - started) / rounds
 
 
+def blocks_per_s(factory: SchedulerFactory, *, samples: int = 500_000) -> float:
+    """Return the draft-verify rounds a second of the Monte-Carlo checker on Appendix A's world."""
+    sampler = Sampler(leaks.appendix_a(), factory, num_tokens=3, kernels=True)
+    sampler.counts(1000)
+    before, started = sampler.num_blocks, time.process_time()
+    sampler.counts(samples)
+    return (sampler.num_blocks - before) / (time.process_time() - started)
+
+
 def bench(*, repeats: int = 5, users: tuple[int, ...] = (256, 16)) -> dict[str, Any]:
     """Time everything `repeats` times, turn by turn, and return medians.
 
@@ -145,7 +158,8 @@ def bench(*, repeats: int = 5, users: tuple[int, ...] = (256, 16)) -> dict[str, 
         `run_<users>`: `output_tok_per_s`, `steps_per_s` and `step_us` with the step log kept, the
         first two without it (`unrecorded_*`), `general_steps_per_s` (every step a SimPy event),
         `floor_us` and `floor_ratio` (step over floor); `floor`: its parts; `planner`:
-        `us_<requests>x<gamma>`; `machine`.
+        `us_<requests>x<gamma>`; `lossless`: draft-verify rounds a second of the Monte-Carlo
+        checker; `machine`.
     """
     found: dict[str, Any] = {}
     floor: dict[str, float] = {}
@@ -181,6 +195,10 @@ def bench(*, repeats: int = 5, users: tuple[int, ...] = (256, 16)) -> dict[str, 
             plan_us(requests, gamma) for _ in range(repeats)
         )
         for requests, gamma in PLANNED
+    }
+    found["lossless"] = {
+        f"{name}_blocks_per_s": statistics.median(blocks_per_s(make) for _ in range(repeats))
+        for name, make in (("fixed", lambda: FixedLength(2)), ("greedy", Greedy))
     }
     found["machine"] = {
         "python": platform.python_version(),
