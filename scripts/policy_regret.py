@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
+from specsim.cost.table import load_table
 from specsim.engine.run import RunColumns, Stop, run
 from specsim.report.pareto import frontier
 from specsim.scenario.build import build_arm, run_input
@@ -66,6 +67,17 @@ def fitted_cost(cost: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
+def draft_us(cost: dict[str, Any]) -> float:
+    """What drafting for one more request takes: the fitted term, or the slope of the table's."""
+    filled = fitted_cost(cost)
+    if "draft" in filled:
+        return float(filled["draft"]["per_request_us"])
+    curve = load_table(ROOT / "profiles" / "steps" / f"{cost['table']}.json").draft
+    assert curve is not None, f"{cost['table']}: no draft term"
+    rise_s = float(curve.seconds_N[-1] - curve.seconds_N[0])
+    return round(1e6 * rise_s / float(curve.probes_N[-1] - curve.probes_N[0]), 2)
+
+
 def scenario(engine: dict[str, Any], workload: dict[str, Any], seed: int) -> Scenario:
     policies = load("policies.yaml")
     gamma = engine["gamma"]
@@ -73,6 +85,8 @@ def scenario(engine: dict[str, Any], workload: dict[str, Any], seed: int) -> Sce
 
     def policy(name: str, scheduler: dict[str, Any]) -> dict[str, Any]:
         drafts = 0 if name == "no_speculation" else gamma
+        if scheduler.get("draft_us_per_request") == "engine":
+            scheduler = scheduler | {"draft_us_per_request": draft_us(engine["cost"])}
         return {"scheduler": scheduler, "gamma": drafts, "unsafe": name in policies["bounds"]}
 
     return Scenario.model_validate(

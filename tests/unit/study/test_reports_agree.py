@@ -42,6 +42,8 @@ def test_the_policy_report_runs_on_fitted_numbers() -> None:
         assert scenario.acceptance.difficulty_sd == flash["difficulty_sd"]
         assert scenario.acceptance.noise_sd == flash["noise_sd"]
         draft, host = scenario.cost.draft, scenario.cost.host
+        gated = scenario.policies["gated"].scheduler
+        assert 0 < gated.draft_us_per_request < 30  # microseconds: as the engine's own term
         if name == "v4_flash_paper":
             assert (draft.base_ms, draft.per_request_us, draft.label) == (
                 flash["draft_base_ms"],
