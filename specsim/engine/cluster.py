@@ -24,6 +24,9 @@ from specsim.workload.feed import Arrival
 
 IntArray = NDArray[np.int64]
 
+LIVELOCK_AFTER = 10_000
+"""So many requests in a row that leave unserved end a run that waits for requests or tokens."""
+
 STARVED_BY = 100
 """A request that so many later ones have passed on their way in is said to starve."""
 
@@ -77,6 +80,7 @@ class Cluster:
         self._thinking = 0
         self._transferring = 0
         self._returns = 0
+        self._unserved = 0  # requests that have left since the last one finished
         self._stranded: deque[Request] = deque()
 
     # Who sends work
@@ -266,7 +270,10 @@ class Cluster:
         request.closed_s = self.env.now
         self._count(-1)
         self.ledger.close(request, slot_F)
-        if status is Status.FINISHED and self.ledger.closed[status] == self._stop_after:
+        self._unserved = 0 if status is Status.FINISHED else self._unserved + 1
+        if self._unserved >= LIVELOCK_AFTER and self._waits_for_output:
+            self._livelock()
+        elif status is Status.FINISHED and self.ledger.closed[status] == self._stop_after:
             self.end("requests")
         elif self._then is not None:
             self._then(request)
@@ -327,6 +334,24 @@ class Cluster:
             "KV blocks, a higher watermark or worst_case admission avoids it"
         )
         self.end("preemption spiral")
+
+    @property
+    def _waits_for_output(self) -> bool:
+        return self._stop_after is not None or self._stop_after_tokens is not None
+
+    def _livelock(self) -> None:
+        """End a run that nobody's end can end: requests come and leave, and none is served."""
+        left = ", ".join(
+            f"{self.ledger.closed[status]} {status.name.lower().replace('_', ' ')}"
+            for status in (Status.TIMED_OUT, Status.CANCELLED, Status.FAILED)
+            if self.ledger.closed[status]
+        )
+        self.findings.append(
+            f"livelock: the last {self._unserved} requests all left unserved (in all {left}); the "
+            f"run was ended at {self.env.now:g} s; longer patience, more KV blocks or more ranks "
+            "would let some finish"
+        )
+        self.end("livelock")
 
     def request_seconds(self) -> float:
         """Return the integral of requests in the system over time, up to now (Little's law)."""

@@ -166,7 +166,11 @@ def _problem(detail: ErrorDetails, place: _Place, source: Source, at: Keys) -> P
 def _described(place: _Place) -> str:
     owner, name = place.field_owner, str(place.keys[-1])
     description = owner.model_fields[name].description if owner else None
-    return f": {description[0].lower()}{description[1:].rstrip('.')}" if description else ""
+    if not description:
+        return ""
+    # An abbreviation such as GPUs or KV stays as it is.
+    first = description[:1] if description[1:2].isupper() else description[:1].lower()
+    return f": {first}{description[1:].rstrip('.')}"
 
 
 def _kind_message(place: _Place, keys: Keys) -> tuple[Keys, str, str]:

@@ -14,6 +14,12 @@ from specsim.study.reliability import reliability
 FEWEST_REQUESTS = 100
 """Below so many finished requests a point's percentiles say little, and the summary warns."""
 
+_LEFT = {
+    "timed_out": "timed out",
+    "cancelled": "were cancelled",
+    "failed": "could not be served (too large for a rank's memory, or no rank was left)",
+}
+
 _ANSWERED = ("budget_tokens", "rejected_share", "acceptance_length", "mean_running", "concurrency")
 
 
@@ -56,7 +62,8 @@ def summary_of(
     for point in points:
         rows[point.policy].append({"concurrency": point.concurrency, **point.metrics})
         load = "" if point.concurrency is None else f" at {point.concurrency} users a rank"
-        findings += [f"{point.policy}{load}: {finding}" for finding in point.findings]
+        said = (*point.findings, *_unserved(point.metrics))
+        findings += [f"{point.policy}{load}: {finding}" for finding in said]
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "description": scenario.description,
@@ -76,6 +83,18 @@ def summary_of(
             lines, baseline=question.baseline, slos=question.slo_tok_s_user
         )
     return summary
+
+
+def _unserved(metrics: Mapping[str, float | None]) -> list[str]:
+    """Say how many requests left without an answer."""
+    left = [
+        f"{metrics[f'requests_{status}']:.0f} {words}"
+        for status, words in _LEFT.items()
+        if metrics.get(f"requests_{status}")
+    ]
+    if not left:
+        return []
+    return [f"of {metrics['requests_submitted']:.0f} requests {', '.join(left)}"]
 
 
 def kv_memory(kv: KvConfig | None) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from specsim.acceptance.blocks import lay_out
 from specsim.acceptance.trace import DenseTrace
+from specsim.engine.cluster import LIVELOCK_AFTER
 from specsim.engine.faults import Death, Patience
+from specsim.engine.kv import KvSpec
 from specsim.engine.lockstep import Lockstep
 from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill
 from specsim.engine.run import Batch, ClosedLoop, Poisson, Stop
@@ -101,6 +104,30 @@ def test_starvation_is_named() -> None:
     assert any("starvation" in said and "of class 1 wait" in said for said in out.findings)
     fair = small_run(load=Poisson(80.0), capacity=4, stop=Stop(seconds=8.0))
     assert fair.findings == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"patience": Patience(total_s=1e-6)},  # in the batch, but never to the end
+        {"load": Poisson(1000.0), "kv": KvSpec(1, 1)},  # no rank can hold any
+        {"load": Poisson(1000.0), "kv": KvSpec(1, 1), "stop": Stop(tokens=100)},
+    ],
+    ids=["patience", "memory", "tokens"],
+)
+def test_a_run_that_can_never_end_is_ended_and_named(changes: dict[str, Any]) -> None:
+    out = small_run(**changes)
+    assert out.ended == "livelock"
+    (found,) = out.findings
+    assert found.startswith(f"livelock: the last {LIVELOCK_AFTER} requests all left unserved")
+    assert (out.requests["status"] != Status.FINISHED).all()
+
+
+def test_many_who_leave_are_no_livelock_while_some_finish() -> None:
+    changes = {"load": Poisson(20_000.0), "capacity": 1, "patience": Patience(first_token_s=1e-3)}
+    out = small_run(**changes, stop=Stop(requests=12))
+    assert out.ended == "requests"
+    assert (out.requests["status"] == Status.TIMED_OUT).sum() > LIVELOCK_AFTER
 
 
 def test_a_dead_rank_loses_its_step_and_its_requests_go_on_elsewhere() -> None:

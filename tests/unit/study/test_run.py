@@ -182,3 +182,11 @@ def test_another_version_of_a_users_scheduler_is_another_run(
         module.write_text(version)
         names.add(run_scenario(str(scenario), out=tmp_path / "runs").directory.name)
     assert len(names) == 2
+
+
+def test_requests_that_nobody_serves_are_told(tmp_path) -> None:
+    changes = ["cluster.kv={blocks_per_rank: 1, block_tokens: 1}", "stop.num_requests=20"]
+    summary = run_scenario("hello", overrides=changes, out=tmp_path).summary
+    told = [w for w in summary["warnings"] if "could not be served" in w]
+    assert len(told) == len(summary["policies"])
+    assert told[0].startswith("no_speculation at 32 users a rank: of 32 requests 32 could not be")
