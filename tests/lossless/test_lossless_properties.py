@@ -87,6 +87,7 @@ def test_safe_schedulers_are_exact_in_two_thousand_worlds(part):
             is_exact(world, factory)
 
     holds()
+    print(f"part {part}: {len(SAFE)} safe schedulers exact in {len(tried)} worlds")
     assert len(tried) >= 500
 
 
@@ -111,6 +112,7 @@ def test_liars_are_caught_within_two_hundred_worlds(name):
         settings=settings(QUIET, max_examples=200, phases=(Phase.generate,)),
     )
     assert not enumerate_world(found, LIARS[name], num_tokens=tokens_for(found)).exact
+    print(f"{name}: {len(tried)} worlds, caught")
     assert len(tried) < 200
 
 
