@@ -222,9 +222,8 @@ def in_child(task) -> list[object]:
     return ["died", f"status {status}"]
 
 
-def recorded(copied: Path, tests: list[str]) -> Record:
-    """Run all tests once under coverage in a child; return what they did."""
-    kept = copied / "record.json"
+def recorded(copied: Path, tests: list[str], kept: Path) -> Record:
+    """Run all tests once under coverage in a child, unless `kept` says what they do already."""
 
     def run(pipe: int) -> list[object]:
         import coverage
@@ -247,7 +246,7 @@ def recorded(copied: Path, tests: list[str]) -> Record:
         kept.write_text(json.dumps([record.seconds, record.runs, record.failed]))
         return ["done", code]
 
-    ended = in_child(run)
+    ended: list[object] = ["done", 0] if kept.exists() else in_child(run)
     if ended[0] != "done" or ended[1] not in (0, 1):
         raise SystemExit(f"the unchanged tests did not run: {ended}")
     seconds, runs, failed = json.loads(kept.read_text())
@@ -344,12 +343,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--cpu-s", type=int, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--again", type=Path, help="a record whose survivors are tried again")
+    parser.add_argument(
+        "--record", type=Path, help="what the tests do: written, or read if it is there"
+    )
     parser.add_argument("--out", type=Path, default=Path("mutation.json"))
     options = parser.parse_args()
     out = options.out.resolve()
+    kept_record = options.record.resolve() if options.record else None
     before = json.loads(options.again.read_text()) if options.again else None
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     copied = copied_tree()
+    kept_record = kept_record or copied / "record.json"
     os.chdir(copied)
     sys.path.insert(0, str(copied))
     # Heavy libraries are loaded once, before the first fork.
@@ -396,7 +400,7 @@ def main() -> None:
         if len(chosen) != len(names):
             print(f"{len(names) - len(chosen)} survivors of {options.again} are no longer there")
     began = time.monotonic()
-    record = recorded(copied, options.tests)
+    record = recorded(copied, options.tests, kept_record)
     print(
         f"{len(record.seconds)} tests in {sum(record.seconds.values()):.0f} CPU s; left out, "
         f"failing without numba: {record.failed}",

@@ -19,10 +19,6 @@ LIVE: frozenset[Reads] = frozenset({"live"})
 LIVE_LAGGED: frozenset[Reads] = frozenset({"live", "lagged"})
 
 
-def _reads(lag: int) -> frozenset[Reads]:
-    return LIVE_LAGGED if lag else LIVE
-
-
 def _source(view: BatchView, lag: int) -> FloatArray:
     return view.lagged_survival_RG if lag else view.survival_RG
 
@@ -39,6 +35,23 @@ def _theta(view: BatchView, survival_RG: FloatArray) -> NDArray[np.float64]:
     seconds = view.verify_s_B[view.base_tokens : view.base_tokens + len(expected)] + view.fixed_s
     theta: NDArray[np.float64] = expected / seconds
     return theta
+
+
+class _ByLag:
+    """Ranks by live survivals and chooses a budget on `lag` steps old ones: exact with a lag."""
+
+    __slots__ = ()
+    lag: int
+
+    @property
+    def reads(self) -> frozenset[Reads]:
+        """Live, and lagged with a lag."""
+        return LIVE_LAGGED if self.lag else LIVE
+
+    @property
+    def lossless(self) -> bool:
+        """Only on lagged survivals."""
+        return self.lag > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +112,11 @@ class ThresholdKeep:
 
 
 @dataclass(frozen=True, slots=True)
-class MinimumGain:
+class MinimumGain(_ByLag):
     """Trim to the argmax only if it promises `gain` more than verifying everything."""
 
     gain: float = 0.04
     lag: int = 0
-
-    @property
-    def reads(self) -> frozenset[Reads]:
-        """Live, and lagged with a lag."""
-        return _reads(self.lag)
-
-    @property
-    def lossless(self) -> bool:
-        """Only on lagged survivals."""
-        return self.lag > 0
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""
@@ -124,21 +127,11 @@ class MinimumGain:
 
 
 @dataclass(frozen=True, slots=True)
-class TierAware:
+class TierAware(_ByLag):
     """Choose the best of the captured graph tiers (drafts in all), larger on ties."""
 
     tiers: tuple[int, ...] = (0, 2, 4, 8)
     lag: int = 0
-
-    @property
-    def reads(self) -> frozenset[Reads]:
-        """Live, and lagged with a lag."""
-        return _reads(self.lag)
-
-    @property
-    def lossless(self) -> bool:
-        """Only on lagged survivals."""
-        return self.lag > 0
 
     def plan(self, view: BatchView) -> IntArray:
         """Return the admitted prefix lengths."""

@@ -90,6 +90,14 @@ class TokenRule:
 
     name: str = "token"
 
+    def accepts(self, target: Law, draft: Law, token: int) -> Fraction:
+        """Return the probability that a draft is accepted."""
+        return acceptance(target, draft, token)
+
+    def correction(self, target: Law, draft: Law) -> Law:
+        """Return the law of the token that takes a rejected draft's place."""
+        return residual(target, draft)
+
     def commit_law(
         self, drafts: Tokens, target_rows: Sequence[Law], draft_rows: Sequence[Law]
     ) -> CommitLaw:
@@ -97,8 +105,9 @@ class TokenRule:
         law: CommitLaw = {}
         alive = ONE
         for k, token in enumerate(drafts):
-            accept = acceptance(target_rows[k], draft_rows[k], token)
-            add_run(law, drafts[:k], residual(target_rows[k], draft_rows[k]), alive * (1 - accept))
+            p, q = target_rows[k], draft_rows[k]
+            accept = self.accepts(p, q, token)
+            add_run(law, drafts[:k], self.correction(p, q), alive * (1 - accept))
             alive *= accept
         add_run(law, drafts, target_rows[len(drafts)], alive)
         return law
@@ -115,6 +124,15 @@ class BlockRule:
 
     name: str = "block"
 
+    def accepts_inner(self, weight: Fraction, spare: Fraction) -> Fraction:
+        """Return h of w and S: how likely a prefix that is not the whole block is accepted."""
+        room = spare + 1 - weight
+        return spare / room if room else ONE
+
+    def correction(self, target: Law, draft: Law, weight: Fraction) -> Law:
+        """Return the law of the token after an accepted prefix of this weight."""
+        return residual(target, draft, weight)
+
     def commit_law(
         self, drafts: Tokens, target_rows: Sequence[Law], draft_rows: Sequence[Law]
     ) -> CommitLaw:
@@ -127,16 +145,12 @@ class BlockRule:
         law: CommitLaw = {}
         later_fail = ONE
         for i in range(length, -1, -1):
-            if i == length:
-                accept, tail = weight[i], target_rows[i]
-            else:
-                spare = [
-                    max(weight[i] * p - q, ZERO)
-                    for p, q in zip(target_rows[i], draft_rows[i], strict=True)
-                ]
-                room = sum(spare, ZERO) + 1 - weight[i]
-                accept = sum(spare, ZERO) / room if room else ONE
-                tail = residual(target_rows[i], draft_rows[i], weight[i])
+            accept, tail = weight[i], target_rows[i]
+            if i < length:
+                pairs = zip(target_rows[i], draft_rows[i], strict=True)
+                spare = sum((max(weight[i] * p - q, ZERO) for p, q in pairs), ZERO)
+                accept = self.accepts_inner(weight[i], spare)
+                tail = self.correction(target_rows[i], draft_rows[i], weight[i])
             if i == 0:
                 # The empty prefix is what remains when nothing else was accepted.
                 accept = ONE
