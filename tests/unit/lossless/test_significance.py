@@ -191,3 +191,13 @@ def test_sequential_test_stops_early_and_says_what_it_could_see():
     assert fair.visible_bias == pytest.approx(visible_bias(25_000, 1, alpha=1e-6))
     with pytest.raises(InputError, match="alpha 2"):
         sequential_test(biased, LAW, alpha=2)
+
+
+def test_what_few_samples_cannot_see_is_a_bias_of_one():
+    assert visible_bias(1, 1, alpha=1e-6) == 1.0
+
+
+def test_a_sequential_test_of_one_outcome_says_what_a_test_of_two_could_see():
+    found = sequential_test(lambda size: np.array([size]), np.array([1.0]), max_samples=500)
+    assert not found.biased
+    assert found.visible_bias == visible_bias(500, 1, alpha=found.alpha)
