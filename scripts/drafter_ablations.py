@@ -4,7 +4,12 @@
 
 Makes the data of `reports/drafter` (depth, block size, sequential head, three drafters, and the
 draft loop's share of a round). A run that is already in the file is not repeated; delete the file
-to start over. About six minutes of one core.
+to start over. About eight minutes of one core.
+
+Drafters with and without the Markov head are compared on the same texts, without sampling noise:
+given a text y, block position k is reached with probability S = prod over j < k of
+min(1, q(y_j) / p(y_j)), and accepts with probability c = sum min(p, q), so the conditional
+acceptance is sum(S c) / sum(S) over anchors. Intervals of the difference resample texts.
 """
 
 from __future__ import annotations
@@ -130,6 +135,58 @@ def measure(drafter: DSpark | Eagle3, model: Llama, held: list[Written]) -> dict
     return out
 
 
+@torch.inference_mode()
+def reach_and_accept(
+    drafter: DSpark | Eagle3, model: Llama, held: list[Written]
+) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """For each text: domain, sum over whole blocks of S [G] and of S c [G] (see the top)."""
+    gamma = drafter.config.gamma
+    out = []
+    for one in held:
+        tokens = torch.tensor(one.tokens)
+        anchors = len(tokens) - one.prompt_tokens - gamma
+        if anchors < 1:
+            continue
+        p_NV = answer_laws(one, model.logits, drafter.token_id_V, Sampling())
+        position = torch.arange(one.prompt_tokens, one.prompt_tokens + anchors)
+        context = drafter.context(torch.cat(one.features)[None], tokens[None, 1:])
+        block = drafter.begin(tokens[position][None], position[None], context)
+        reach = torch.ones(anchors, dtype=torch.float64)
+        reached, accepted = np.zeros(gamma), np.zeros(gamma)
+        for k in range(gamma):
+            q = Sampling().law(block.step(tokens[position + k][None])[0][0])
+            p = p_NV[k : k + anchors]
+            true = tokens[position + k + 1][:, None]
+            reached[k] = reach.sum()
+            accepted[k] = (reach * torch.minimum(p, q).sum(-1)).sum()
+            reach = reach * (q.gather(1, true) / p.gather(1, true))[:, 0].clamp(max=1)
+        out.append((one.domain, reached, accepted))
+    return out
+
+
+def compare(
+    first: list[tuple[int, np.ndarray, np.ndarray]],
+    second: list[tuple[int, np.ndarray, np.ndarray]],
+) -> dict[str, Any]:
+    """First minus second, by domain: conditional acceptance at each position, 95 % over texts."""
+    rng = stream(0, "ablations/compare")
+    out: dict[str, Any] = {}
+    for index, domain in enumerate(DOMAINS):
+        data = np.array(
+            [(a[1], a[2], b[1], b[2]) for a, b in zip(first, second, strict=True) if a[0] == index]
+        )  # [texts, 4, G]
+        weights = rng.multinomial(len(data), np.full(len(data), 1 / len(data)), size=2000)
+        sums = np.einsum("rt,tcg->rcg", np.vstack((np.ones(len(data)), weights)), data)
+        rate, other = sums[:, 1] / sums[:, 0], sums[:, 3] / sums[:, 2]
+        low, high = np.quantile((rate - other)[1:], (0.025, 0.975), axis=0)
+        out[domain] = {
+            "first": rate[0].round(4).tolist(), "second": other[0].round(4).tolist(),
+            "difference": (rate - other)[0].round(4).tolist(),
+            "low": low.round(4).tolist(), "high": high.round(4).tolist(),
+        }  # fmt: skip
+    return out
+
+
 def draft_share(drafter: DSpark | Eagle3, model: Llama) -> dict[str, float]:
     """CPU time of the parts of a round of 32 sequences, in ms: parallel part, head loop, target."""
     generator = torch.Generator().manual_seed(0)
@@ -162,9 +219,18 @@ def draft_share(drafter: DSpark | Eagle3, model: Llama) -> dict[str, float]:
 
 
 RUNS = [
-    ("markov", 2, 7), ("none", 2, 7), ("eagle", 1, 7), ("markov", 2, 11), ("none", 2, 11),
-    ("markov", 2, 3), ("none", 2, 3), ("markov", 1, 7), ("markov", 3, 7),
+    ("markov", 2, 7, DRAFTER_STEPS), ("none", 2, 7, DRAFTER_STEPS), ("eagle", 1, 7, DRAFTER_STEPS),
+    ("markov", 2, 11, DRAFTER_STEPS), ("none", 2, 11, DRAFTER_STEPS),
+    ("markov", 2, 3, DRAFTER_STEPS), ("none", 2, 3, DRAFTER_STEPS),
+    ("markov", 1, 7, DRAFTER_STEPS), ("markov", 3, 7, DRAFTER_STEPS),
+    ("markov", 2, 7, 4 * DRAFTER_STEPS), ("none", 2, 7, 4 * DRAFTER_STEPS),
 ]  # fmt: skip
+
+
+def title(kind: str, depth: int, gamma: int, steps: int) -> str:
+    """Name of a run; the usual number of steps is not said."""
+    usual = "" if steps == DRAFTER_STEPS else f" steps {steps}"
+    return f"{kind} depth {depth} gamma {gamma}{usual}"
 
 
 def main() -> None:
@@ -185,13 +251,14 @@ def main() -> None:
         "held_out": len(held),
     }
     ready = [as_text(one, model.embed.weight) for one in train]
-    for kind, depth, gamma in RUNS:
-        name = f"{kind} depth {depth} gamma {gamma}"
+    sums: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {}
+    for kind, depth, gamma, steps in RUNS:
+        name = title(kind, depth, gamma, steps)
         if name in body["runs"]:
             continue
         drafter, _ = build(model, kind, depth, gamma, seed=depth)
         config = TrainConfig(
-            steps=DRAFTER_STEPS, sequences=8, anchors=16, learning_rate=3e-3, seed=4,
+            steps=steps, sequences=8, anchors=16, learning_rate=3e-3, seed=4,
             loss=LossConfig(soft_label=0.5),
         )  # fmt: skip
         trainer = Trainer(drafter, config)
@@ -199,11 +266,16 @@ def main() -> None:
         trainer.run(lambda n, g: [ready[i] for i in torch.randint(len(ready), (n,), generator=g)])
         drafter.eval().requires_grad_(False)
         body["runs"][name] = {
-            "kind": kind, "depth": depth, "gamma": gamma, "steps": DRAFTER_STEPS,
+            "kind": kind, "depth": depth, "gamma": gamma, "steps": steps,
             "cpu_s": round(time.process_time() - began, 1),
             "domains": measure(drafter, model, held),
             "round": draft_share(drafter, model),
         }  # fmt: skip
+        sums[name] = reach_and_accept(drafter, model, held)
+        head = title("markov", depth, gamma, steps)
+        if kind == "none" and head in sums:
+            pairs = body.setdefault("markov_minus_none", {})
+            pairs[name.removeprefix("none ")] = compare(sums[head], sums[name])
         OUT.parent.mkdir(parents=True, exist_ok=True)
         OUT.write_text(json.dumps(body, indent=1) + "\n")
         found = body["runs"][name]["domains"]

@@ -60,6 +60,7 @@ def capture(
     target: str = "smollm2",
     drafter: str = SHIPPED_DRAFTER,
     corpus: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    text: Path | None = None,
     sequences: int = 720,
     max_new_tokens: int = 192,
     temperature: float = 1.0,
@@ -90,6 +91,9 @@ def capture(
         A shipped drafter, a folder in the layout of the released checkpoints, or a hub name.
     corpus
         JSONL files; only held-out prompts are used. None takes the default corpus.
+    text
+        Held-out texts that the target wrote before at these sampling settings (npz, such as
+        profiles/drafters/smollm2_text.npz); they are read in place of writing new ones.
     sequences
         Texts to write and draft along.
     max_new_tokens
@@ -145,19 +149,27 @@ def capture(
     model = opening.open_drafter(folder, opened)
     if not model.config.confidence:
         raise InputError(f"--drafter {drafter} has no confidence head: a trace needs one")
-    _, held_out = split(prompts_of(corpus, seed))
-    source = opening.prompt_ids(opened, held_out, stream(seed, "drafter/capture"), longest=160)
-    prompts = list(itertools.islice(source, sequences))
+    layers = model.config.target_layer_ids
     with progress(quiet=quiet) as show:
-        texts = runner.write_texts(
-            opened,
-            prompts,
-            sampling,
-            opening.torch_generator(seed, "capture/text"),
-            layers=model.config.target_layer_ids,
-            max_new_tokens=max_new_tokens,
-            progress=show,
-        )
+        if text is not None:
+            parts = runner.read_texts(opened, text, part="held_out", layers=layers, progress=show)
+            texts = list(itertools.islice(itertools.chain.from_iterable(parts), sequences))
+            prompts = [(one.tokens[: one.prompt_tokens], one.domain) for one in texts]
+        else:
+            _, held_out = split(prompts_of(corpus, seed))
+            source = opening.prompt_ids(
+                opened, held_out, stream(seed, "drafter/capture"), longest=160
+            )
+            prompts = list(itertools.islice(source, sequences))
+            texts = runner.write_texts(
+                opened,
+                prompts,
+                sampling,
+                opening.torch_generator(seed, "capture/text"),
+                layers=layers,
+                max_new_tokens=max_new_tokens,
+                progress=show,
+            )
         trace = runner.capture_trace(
             opened,
             model,

@@ -118,16 +118,17 @@ def _counts(array: NDArray[Any]) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def read_token_file(path: Path) -> list[tuple[list[int], int, int]]:
-    """Read token ids that were written before: (ids, prompt tokens, domain) of training texts.
+def read_token_file(path: Path, *, part: str = "train") -> list[tuple[list[int], int, int]]:
+    """Read token ids that were written before: (ids, prompt tokens, domain) of each text.
 
     Args:
-        path: npz with `train_token`, `train_length`, `train_prompt_tokens` and `train_domain`.
+        path: npz with arrays PART_token, PART_length, PART_prompt_tokens and PART_domain.
+        part: `train` or `held_out`.
 
     Raises:
         InputError: no such file or not that format.
     """
-    names = ("train_token", "train_length", "train_prompt_tokens", "train_domain")
+    names = tuple(f"{part}_{name}" for name in ("token", "length", "prompt_tokens", "domain"))
     arrays = read_npz(path, required=names, what="file of token ids")
     with shaped(str(path), "file of token ids"):
         token, length, prompt, domain = (_counts(arrays[name]) for name in names)

@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch")
 
 from specsim.archive import write_npz  # noqa: E402
 from specsim.drafter.checkpoint import save_drafter  # noqa: E402
-from specsim.drafter.generate import Written  # noqa: E402
+from specsim.drafter.generate import Written, reread  # noqa: E402
+from specsim.drafter.opening import OpenTarget  # noqa: E402
+from specsim.drafter.runner import read_texts  # noqa: E402
 from specsim.drafter.tensors import read_tensors, write_tensors  # noqa: E402
 from specsim.drafter.textstore import read_token_file, save_shard  # noqa: E402
 from specsim.drafter.train import TrainConfig, Trainer  # noqa: E402
@@ -82,6 +84,33 @@ def test_token_ids_come_back(tmp_path: Path) -> None:
     path = tmp_path / "ids.npz"
     np.savez(path, **GOOD)
     assert read_token_file(path) == [([3, 5, 2], 2, 0), ([9, 9], 1, 2)]
+
+
+def test_texts_are_read_in_the_files_order_as_they_were_written(tmp_path: Path) -> None:
+    target = small_target()
+    texts = [([3, 5, *([2 + i % 7] * (i % 13 + 1))], 2, i % 3) for i in range(130)]
+    arrays = {
+        "token": np.concatenate([t for t, _, _ in texts]).astype(np.uint16),
+        "length": [len(t) for t, _, _ in texts],
+        "prompt_tokens": [p for _, p, _ in texts],
+        "domain": [d for _, _, d in texts],
+    }
+    path = tmp_path / "ids.npz"
+    np.savez(path, **{f"held_out_{name}": value for name, value in arrays.items()})
+    opened = OpenTarget(target, list, target.embed.weight, 11, 64, None, {})
+    seen: list[int] = []
+    parts = read_texts(
+        opened, path, part="held_out", layers=(0, 1), progress=lambda n, total, _: seen.append(n)
+    )
+    found = [one for part in parts for one in part]
+    assert seen == [96, 130]
+    assert [(one.tokens, one.prompt_tokens, one.domain) for one in found] == texts
+    for one, text in list(zip(found, texts, strict=True))[::17]:
+        (alone,) = reread(target, [text], (0, 1))
+        torch.testing.assert_close(one.hidden[0], alone.hidden[0], atol=0.02, rtol=0.02)
+    short = OpenTarget(target, list, target.embed.weight, 11, 9, None, {})
+    with pytest.raises(InputError, match=r"texts of up to 15 tokens, but .* a context of 9"):
+        next(read_texts(short, path, part="held_out", layers=(0, 1)))
 
 
 @pytest.mark.parametrize(
