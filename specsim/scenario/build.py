@@ -90,7 +90,7 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
             "(it lets a token's own value decide whether it is verified); to study it all the "
             f"same, say `{where}.unsafe: true`"
         )
-    locate = _Recorder(Locator(folder))
+    locate = Recorder(Locator(folder))
     workload = build_workload(scenario.workload, locate)
     try:
         config = policy.acceptance or scenario.acceptance
@@ -140,13 +140,14 @@ def _own_files(policy: PolicyConfig) -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorder:
+class Recorder:
     """A locator that remembers what it found."""
 
     locate: Locator
     found: list[Path] = field(default_factory=list)
 
     def __call__(self, group: str, name: str) -> Path:
+        """Find a profile, and remember it."""
         path = self.locate(group, name)
         self.found.append(path)
         return path
@@ -157,7 +158,7 @@ def _trace(
     text: str, kind: type[Any], seed: int, gamma: int, folder: Path
 ) -> tuple[DenseTrace, tuple[Path, ...]]:
     """Build an acceptance config; policies and loads that share it share the trace."""
-    locate = _Recorder(Locator(folder))
+    locate = Recorder(Locator(folder))
     trace = kind.model_validate_json(text).build(seed=seed, gamma=gamma, locate=locate)
     trace = replace(trace, accept_rate_NG=None)  # statistics of traces need it, replay does not
     return trace, tuple(locate.found)

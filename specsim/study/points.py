@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 import specsim
 from specsim.engine.config import DisaggregatedPrefillConfig
 from specsim.errors import InputError, SpecsimError
-from specsim.scenario.build import build_arm
+from specsim.scenario.build import Recorder, build_arm
 from specsim.scenario.load import canonical_json
 from specsim.scenario.locate import Locator
-from specsim.scenario.schema import PointQuestion, Scenario
+from specsim.scenario.schema import PointQuestion, Scenario, WorkloadConfig
+from specsim.scenario.workload import build_workload
 from specsim.schedulers import UserConfig
 from specsim.study.run import PointTask, run_point
 
@@ -152,6 +153,7 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
     config = scenario.policies[policy]
     acceptance = config.acceptance or scenario.acceptance
     locate = Locator(folder)
+    yield from _workload_files(scenario.workload.model_dump_json(), type(scenario.workload), folder)
     if isinstance(config.scheduler, UserConfig):
         yield config.scheduler.module_file()
     prefill = scenario.cluster.prefill
@@ -164,6 +166,14 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
         yield locate("steps", scenario.cost.table)
     else:
         yield from build_arm(scenario, policy, folder=folder).profiles
+
+
+@lru_cache(maxsize=256)
+def _workload_files(text: str, kind: type[WorkloadConfig], folder: Path) -> tuple[Path, ...]:
+    """Name what a workload reads, by reading it; the points of a study mostly share it."""
+    recorder = Recorder(Locator(folder))
+    build_workload(kind.model_validate_json(text), recorder)
+    return tuple(recorder.found)
 
 
 @lru_cache(maxsize=256)

@@ -23,7 +23,7 @@ from scipy import stats
 
 from specsim.errors import InputError, nearest
 from specsim.metrics.catalog import CATALOG
-from specsim.metrics.record import Columns
+from specsim.metrics.record import Columns, Status
 from specsim.stats.intervals import mean_interval
 
 LATENCIES = ("ttft", "tpot", "e2e")
@@ -44,6 +44,7 @@ MLPERF: dict[str, tuple[float, float]] = {
 _CALL = re.compile(r"^goodput\((.+)\)>=([\d.]+)(%?)$")
 _TERM = re.compile(r"^([a-z0-9_]+)(<=|>=)([\d.eE+-]+)(ms|us|s|%)?$")
 _QUANTILE = re.compile(r"^(ttft|tpot|e2e)_p(\d{1,2}(?:\.\d+)?)(?:_s)?$")
+_MISSED = 1e3  # times its limit: what a request without an answer counts as; finite, to interpolate
 _UNIT = {"ms": 1e-3, "us": 1e-6, "s": 1.0, "%": 1e-2, None: 1.0}
 
 
@@ -212,13 +213,18 @@ def evidence(
 ) -> Evidence:
     """Read what one run says about an SLO.
 
+    A request that timed out or could not be served has missed every limit; one that its user
+    cancelled, or that is still open at the end, says nothing.
+
     Args:
         slo: the terms.
         metrics: of the run's measured window.
         requests: the run's ledger.
         from_s: where the window begins; requests that arrived earlier do not count.
     """
-    done = (requests["arrival_s"] >= from_s) & np.isfinite(requests["finish_s"])
+    inside = requests["arrival_s"] >= from_s
+    done = inside & np.isfinite(requests["finish_s"])
+    lost = int((inside & np.isin(requests["status"], (Status.TIMED_OUT, Status.FAILED))).sum())
     columns = {name: column[done] for name, column in requests.items()}
     values, met, counted = [], [], []
     for term in slo.terms:
@@ -230,6 +236,7 @@ def evidence(
             continue
         # The largest ratio of latency to limit is at most 1 exactly if all limits are met.
         ratio_N = np.max([_latency(columns, name) / limit for name, limit in term.limits], axis=0)
+        ratio_N = np.append(ratio_N, np.full(lost, _MISSED))
         met.append(int((ratio_N <= 1.0).sum()))
         counted.append(len(ratio_N))
         at = float(np.quantile(ratio_N, term.share)) if len(ratio_N) else float("nan")

@@ -107,7 +107,11 @@ class ServeGenConfig(SliceConfig):
         """
         # A folder cannot be located as such; its first client's file can.
         number = self.clients[0] if self.clients else None
-        clients, report = load_clients(_folder(self.folder, number, locate), self.clients)
+        folder = _folder(self.folder, number, locate)
+        clients, report = load_clients(folder, self.clients)
+        for number in self.clients or _numbers(folder):
+            for name in ("trace.csv", "dataset.json"):  # so that `locate` knows all that was read
+                locate("workloads", f"{self.folder}/chunk-{number}-{name}")
 
         def feed(seed: int) -> Iterator[Arrival]:
             return generated(
@@ -144,7 +148,7 @@ def load_clients(
     Raises:
         InputError: a file is missing, or says something that makes no sense.
     """
-    there = sorted(int(m[1]) for p in folder.iterdir() if (m := _TRACE.match(p.name)))
+    there = _numbers(folder)
     for number in numbers or ():
         if number not in there:
             listed = ", ".join(map(str, there)) or "none"
@@ -162,6 +166,10 @@ def load_clients(
     if not clients:
         raise InputError(f"{folder}: no client has a request")
     return tuple(clients), report
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(m[1]) for p in folder.iterdir() if (m := _TRACE.match(p.name)))
 
 
 def _windows(path: Path, report: RowReport) -> tuple[tuple[Window, ...], float]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from specsim.errors import InputError
+from specsim.metrics.record import Status
 from specsim.scenario.load import load_scenario
 from specsim.study.capacity import _evidence_of, _LoadTask, capacity, point_at, search
 from specsim.study.executor import Place
@@ -146,6 +147,7 @@ def test_goodput_counts_requests_that_meet_all_limits() -> None:
         "first_token_s": np.array([0.1, 0.9, 0.1, 0.1, np.nan]),
         "finish_s": np.array([1.1, 1.9, 9.1, 0.1, np.nan]),
         "output_tokens": np.array([11, 11, 11, 1, 11]),
+        "status": np.array([Status.FINISHED] * 4 + [Status.RUNNING]),
     }
     slo = parse_slo(["goodput(ttft<=0.5s,tpot<=0.2s)>=50%"])
     found = evidence(slo, {}, requests, from_s=0.0)
@@ -154,6 +156,13 @@ def test_goodput_counts_requests_that_meet_all_limits() -> None:
     )  # the second waits too long, the third is too slow, the last unfinished
     assert found.counted == (4,)
     assert judge(slo, [found]).holds
+    # Nobody was served within the limit who was not served at all.
+    for status, counted in ((Status.TIMED_OUT, 5), (Status.FAILED, 5), (Status.CANCELLED, 4)):
+        requests["status"][4] = status
+        found = evidence(slo, {}, requests, from_s=0.0)
+        assert (found.met, found.counted) == ((2,), (counted,))
+        assert judge(slo, [found]).holds == (counted == 4)
+    assert evidence(slo, {}, requests, from_s=6.0).counted == (0,)
 
 
 def test_the_binomial_rule() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -11,12 +12,14 @@ import pandas as pd
 import pytest
 
 from specsim.errors import ScenarioError
+from specsim.scenario.load import load_scenario
+from specsim.scenario.schema import Scenario
 from specsim.study.executor import Place
 from specsim.study.grid import Grid, LatinHypercube, Range, load_study
 from specsim.study.points import read_shard, stored_point
 from specsim.study.run import PointTask
 from specsim.study.sweep import POINTS, SweepResult, read_table, run_sweep
-from tests.study_world import specsim, write_study
+from tests.study_world import POINT, specsim, write_scenario, write_study
 
 
 def sweep(study: Path, out: Path, *, jobs: int = 1, retry: bool = False) -> SweepResult:
@@ -172,9 +175,49 @@ def test_a_changed_input_is_run_again(whole: tuple[Path, SweepResult], tmp_path:
     keys = set()
     for text in (shipped, shipped + "\n"):
         table.write_text(text)
-        moved = PointTask(scenario, tmp_path, task.policy, task.concurrency)
-        keys.add(stored_point(moved, store=tmp_path).key)
+        keys.add(_key(scenario, task, tmp_path))
     assert len(keys) == 2
+
+
+def _key(scenario: Scenario, task: PointTask, folder: Path) -> str:
+    return stored_point(
+        PointTask(scenario, folder, task.policy, task.concurrency), store=folder
+    ).key
+
+
+OPEN = "{kind: all_done}"
+WORKLOADS = {
+    "trace": (OPEN, "arrivals: {kind: replay, format: csv, file: t.csv, columns: {arrival_s: at, "
+              "prompt_tokens: p, output_tokens: o}}"),
+    "lengths": ("{kind: requests, num_requests: 60}",
+                "arrivals: {kind: closed_loop}\n  prompt_tokens: {kind: fixed, tokens: 8}\n"
+                "  output_tokens: {kind: empirical, file: t.csv, column: o}"),
+    "clients": (OPEN, "arrivals: {kind: servegen, folder: clients}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_changed_workload_file_is_run_again(name: str, tmp_path: Path) -> None:
+    stop, workload = WORKLOADS[name]
+    (tmp_path / "t.csv").write_text("at,p,o\n0,9,5\n1,9,9\n")
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    (clients / "chunk-3-trace.csv").write_text("0,1,1,Gamma,1,1\n60,1,1,Gamma,1,1\n")
+    window = {"input_tokens": "{9: 1}", "output_tokens": "{9: 1}"}
+    (clients / "chunk-3-dataset.json").write_text(json.dumps({"0": window}))
+    users = 8 if name == "lengths" else None
+    path = write_scenario(tmp_path, question=POINT if users else "{kind: point}")
+    text = path.read_text()
+    text = text.replace("{kind: requests, num_requests: 60}", stop)
+    start, end = text.index("  arrivals"), text.index("acceptance:")
+    path.write_text(text[:start] + "  " + workload + "\n" + text[end:])
+    task = PointTask(load_scenario(path).scenario, tmp_path, "topk", users)
+    before = _key(task.scenario, task, tmp_path)
+    assert before == _key(task.scenario, task, tmp_path)
+    for file in ("t.csv", "clients/chunk-3-dataset.json"):
+        changed = tmp_path / file
+        changed.write_text(changed.read_text().replace("9", "88"))
+    assert before != _key(task.scenario, task, tmp_path)
 
 
 def test_the_points_hold_what_a_run_gives(whole: tuple[Path, SweepResult]) -> None:
