@@ -124,7 +124,7 @@ def capture(
     from specsim.archive import write_npz
     from specsim.drafter import opening, runner
     from specsim.drafter.corpus import split
-    from specsim.drafter.drafting import Sampling
+    from specsim.drafter.drafting import OnDevice, Sampling
     from specsim.errors import InputError
     from specsim.rng import stream
 
@@ -146,9 +146,10 @@ def capture(
     sampling = Sampling(temperature, top_k, top_p)
     opened = opening.open_target(target, device=device)
     folder = drafter_folder(drafter)
-    model = opening.open_drafter(folder, opened)
-    if not model.config.confidence:
+    loaded = opening.open_drafter(folder, opened)
+    if not loaded.config.confidence:
         raise InputError(f"--drafter {drafter} has no confidence head: a trace needs one")
+    model = loaded if device == "cpu" else OnDevice(loaded, device)
     layers = model.config.target_layer_ids
     with progress(quiet=quiet) as show:
         if text is not None:
@@ -249,6 +250,8 @@ def calibrate(
     from specsim.errors import InputError, nearest
     from specsim.rng import stream
 
+    if not 0 <= penalty < 1:
+        raise InputError(f"--penalty is {penalty}, legal is 0 to below 1")
     loaded = load_trace(trace)
     records = cal.records_of_trace(loaded)
     if domain is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -88,7 +89,7 @@ def train(
         CPU threads; 1 if the machine is busy, else as many as there are cores.
     """
     from specsim.drafter import opening, runner
-    from specsim.drafter.checkpoint import save_drafter
+    from specsim.drafter.checkpoint import read_config, save_drafter
     from specsim.drafter.loss import LossConfig, Losses
     from specsim.drafter.textstore import load_shard, shards
     from specsim.drafter.train import TrainConfig
@@ -119,7 +120,7 @@ def train(
     if text is not None:
         runner.restore_store(out / "text", target, text)
     with progress(quiet=quiet) as show:
-        runner.fill_store(
+        answer_tokens = runner.fill_store(
             out / "text",
             target,
             prompts,
@@ -169,9 +170,15 @@ def train(
     about = {
         **target.about,
         "steps": trainer.step,
-        "answer_tokens": tokens,
+        "blocks": trainer.step * config.sequences * config.anchors,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "answer_tokens": answer_tokens,
+        "loss": asdict(config.loss),
         "loss_temperature": 1.0,
     }
+    if start is not None:
+        about["started_from"] = read_config(start).get("specsim_training", start_from)
     save_drafter(
         trainer.drafter, out, num_target_layers=30, shared=True, extra={"specsim_training": about}
     )

@@ -118,6 +118,18 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read a drafter's config.json.
+
+    Raises:
+        InputError: it is missing or no JSON object.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{path} is missing: give a folder in the layout of the released drafters")
+    return _read_object(path)
+
+
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
@@ -149,9 +161,7 @@ def load_drafter(
             vocabulary is not the target's, a weight is not finite, or gamma is another.
     """
     path = folder / "config.json"
-    if not path.is_file():
-        raise InputError(f"{path} is missing: give a folder in the layout of the released drafters")
-    raw = _read_object(path)
+    raw = read_config(folder)
     with shaped(str(path), "config of a drafter"):
         config = parse_config(raw, str(folder))
         _require_plausible(config, str(path))

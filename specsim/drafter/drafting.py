@@ -13,7 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specsim.drafter.dspark import DSparkConfig
+from specsim.drafter.dspark import DSpark, DSparkConfig
+from specsim.drafter.eagle import Eagle3
 from specsim.errors import InputError
 
 GREEDY = 1e-5
@@ -90,6 +91,43 @@ class Drafter(Protocol):
 
     def begin(self, anchor_BA: Tensor, position_BA: Tensor, context: list[Tensor]) -> Block:
         """Start blocks at the given anchors."""
+
+
+class OnDevice:
+    """A drafter on an accelerator that takes tokens and positions from the CPU and answers there.
+
+    Its context stays on the accelerator.
+    """
+
+    def __init__(self, drafter: DSpark | Eagle3, device: str) -> None:
+        self.config = drafter.config
+        self.token_id_V = drafter.token_id_V
+        self._device = device
+        self._drafter = drafter.to(device)
+
+    def context(
+        self, features_BNMD: Tensor, following_BN: Tensor, start_B: Tensor | None = None
+    ) -> list[Tensor]:
+        """What blocks need, kept on the accelerator."""
+        start_B = None if start_B is None else start_B.to(self._device)
+        features_BNMD = features_BNMD.to(self._device)
+        return self._drafter.context(features_BNMD, following_BN.to(self._device), start_B)
+
+    def begin(self, anchor_BA: Tensor, position_BA: Tensor, context: list[Tensor]) -> Block:
+        """Start blocks at the given anchors."""
+        anchor_BA, position_BA = anchor_BA.to(self._device), position_BA.to(self._device)
+        return _BlockOnDevice(self._drafter.begin(anchor_BA, position_BA, context), self._device)
+
+
+class _BlockOnDevice:
+    def __init__(self, block: Block, device: str) -> None:
+        self._block = block
+        self._device = device
+
+    def step(self, previous_BA: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits and confidence logits, on the CPU."""
+        logits, confidence = self._block.step(previous_BA.to(self._device))
+        return logits.cpu(), None if confidence is None else confidence.cpu()
 
 
 class DraftCache:

@@ -53,6 +53,8 @@ def set_threads(threads: int | None) -> None:
     """Set torch's threads; None is 1 on a busy machine (where 2 are far slower), else all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1
+    if threads is not None and threads < 1:
+        raise InputError(f"--threads is {threads}, at least 1 is needed")
     torch.set_num_threads(threads or (1 if busy else cores))
 
 
@@ -80,9 +82,14 @@ def open_target(name: str, *, dtype: str = "auto", device: str = "cpu") -> OpenT
     """Open the embedded target (`smollm2`) or any Hugging Face causal LM.
 
     Raises:
-        InputError: its weights are not there.
+        InputError: its weights are not there, or the device is not.
     """
+    found = {"cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))}
+    if device not in found and not (device == "cuda" and torch.cuda.is_available()):
+        raise InputError(f"--device {device}: legal is cpu, and cuda where PyTorch sees such a GPU")
     if name == EMBEDDED:
+        if device != "cpu":
+            raise InputError(f"--device {device}: the embedded target runs on the CPU")
         chosen = ("bfloat16" if fast_bfloat16() else "float32") if dtype == "auto" else dtype
         model = smollm2.load_model(chosen)
         tokenizer = smollm2.load_tokenizer()
@@ -115,7 +122,7 @@ def open_target(name: str, *, dtype: str = "auto", device: str = "cpu") -> OpenT
     return OpenTarget(
         target,
         encode_hub,
-        target.model.get_input_embeddings().weight,
+        target.model.get_input_embeddings().weight.cpu(),
         int(target.config.vocab_size),
         int(target.config.max_position_embeddings),
         hub.eos_token_id,

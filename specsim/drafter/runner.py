@@ -19,9 +19,8 @@ from torch import Tensor
 from specsim.acceptance.trace import DenseTrace
 from specsim.drafter.capture import capture
 from specsim.drafter.corpus import DOMAINS, Prompt, split
-from specsim.drafter.drafting import Sampling
+from specsim.drafter.drafting import Drafter, Sampling
 from specsim.drafter.dspark import DSpark, DSparkConfig
-from specsim.drafter.eagle import Eagle3
 from specsim.drafter.generate import Written, reread, write
 from specsim.drafter.llama import Llama
 from specsim.drafter.opening import (
@@ -306,7 +305,7 @@ def make_trainer(
 
 def capture_trace(
     target: OpenTarget,
-    drafter: DSpark | Eagle3,
+    drafter: Drafter,
     texts: Sequence[Written],
     sampling: Sampling,
     *,
@@ -371,7 +370,7 @@ class Rounds:
 
 def roll_out(
     target: OpenTarget,
-    drafter: DSpark | Eagle3,
+    drafter: Drafter,
     prompts: Sequence[tuple[list[int], int]],
     sampling: Sampling,
     *,

@@ -45,11 +45,11 @@ class SlotCache:
     all rows; padding and rolled-back tokens stay there and are masked.
     """
 
-    def __init__(self, past: Any, batch: int, device: torch.device) -> None:
+    def __init__(self, past: Any, batch: int) -> None:
         self.past = past
-        self.position_BS = torch.zeros(batch, 0, dtype=torch.long, device=device)
-        self.real_BS = torch.zeros(batch, 0, dtype=torch.bool, device=device)
-        self._length_B = torch.zeros(batch, dtype=torch.long, device=device)
+        self.position_BS = torch.zeros(batch, 0, dtype=torch.long)
+        self.real_BS = torch.zeros(batch, 0, dtype=torch.bool)
+        self._length_B = torch.zeros(batch, dtype=torch.long)
 
     @property
     def length_B(self) -> Tensor:
@@ -63,7 +63,7 @@ class SlotCache:
 
     def add(self, count_B: Tensor, new: int) -> Tensor:
         """Make room for `new` slots; returns the positions [B, T] of the new tokens."""
-        step = torch.arange(new, device=count_B.device)
+        step = torch.arange(new)
         position = self._length_B[:, None] + step
         self.position_BS = torch.cat((self.position_BS, position), dim=1)
         self.real_BS = torch.cat((self.real_BS, step < count_B[:, None]), dim=1)
@@ -81,7 +81,7 @@ class HuggingFaceTarget:
     """A causal LM of the transformers library.
 
     Features are decoder layer outputs taken by hooks, so that no layer is normed and the last
-    one may be asked for.
+    one may be asked for. What goes in and comes out is on the CPU wherever the model is.
     """
 
     def __init__(self, model: Any) -> None:
@@ -118,7 +118,7 @@ class HuggingFaceTarget:
         from transformers import DynamicCache
 
         del capacity
-        return SlotCache(DynamicCache(), batch, self._base.device)
+        return SlotCache(DynamicCache(), batch)
 
     @torch.inference_mode()
     def __call__(
@@ -129,17 +129,17 @@ class HuggingFaceTarget:
         hooks = [self.layers[i].register_forward_hook(_keeper(kept, i)) for i in layers if i >= 0]
         position = cache.add(count_B, ids_BT.shape[1])
         # Query t of row b sees the real slots that are not newer than itself.
-        order = torch.arange(cache.real_BS.shape[1], device=ids_BT.device)
+        order = torch.arange(cache.real_BS.shape[1])
         own = order[-ids_BT.shape[1] :]
         see = cache.real_BS[:, None, :] & (order <= own[:, None])
         see = see | (order == own[:, None])  # padding sees itself: a row without keys gives NaN
+        mask = torch.where(see[:, None], 0.0, torch.finfo(self.dtype).min)
+        device = self._base.device
         try:
             out = self._base(
-                input_ids=ids_BT,
-                position_ids=position,
-                attention_mask=torch.where(see[:, None], 0.0, torch.finfo(self.dtype).min).to(
-                    self.dtype
-                ),
+                input_ids=ids_BT.to(device),
+                position_ids=position.to(device),
+                attention_mask=mask.to(device, self.dtype),
                 past_key_values=cache.past,
                 use_cache=True,
             )
@@ -148,10 +148,10 @@ class HuggingFaceTarget:
                 hook.remove()
         hidden = out.last_hidden_state
         if -1 in layers:
-            kept[-1] = self.model.get_input_embeddings()(ids_BT)
+            kept[-1] = self.model.get_input_embeddings()(ids_BT.to(device))
         if not layers:
-            return hidden, hidden.new_zeros(*hidden.shape[:2], 0, hidden.shape[-1])
-        return hidden, torch.stack([kept[i] for i in layers], dim=2)
+            return hidden.cpu(), torch.zeros(*hidden.shape[:2], 0, hidden.shape[-1])
+        return hidden.cpu(), torch.stack([kept[i] for i in layers], dim=2).cpu()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -161,9 +161,9 @@ class HuggingFaceTarget:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits [..., V] of final hidden states."""
-        scores: Tensor = self.model.get_output_embeddings()(hidden).float()
+        scores: Tensor = self.model.get_output_embeddings()(hidden.to(self._base.device)).float()
         softcap = getattr(self.config, "final_logit_softcapping", None)
-        return scores if not softcap else torch.tanh(scores / softcap) * softcap
+        return (scores if not softcap else torch.tanh(scores / softcap) * softcap).cpu()
 
 
 def _decoder_layers(model: Any) -> nn.ModuleList:

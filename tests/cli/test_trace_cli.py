@@ -64,6 +64,7 @@ def test_calibrate_writes_temperatures_and_a_scaled_trace(
     [
         (["lint", "none.npz"], "no such trace file"),
         (["calibrate", "t.npz", "--domain", "maths"], 'did you mean "math"?'),
+        (["calibrate", "t.npz", "--penalty", "nan"], "--penalty is nan"),
         (["calibrate", "t.npz", "--out", "no/sts.json"], "cannot write --out no/sts.json"),
         (["calibrate", "t.npz", "--write-trace", "no/t.npz"], "cannot write no/t.npz"),
         (["fetch-target", "--wheel", "none.whl"], "none.whl does not exist"),
