@@ -13,6 +13,7 @@ from typing import Any
 from specsim.errors import InputError, Problem, ScenarioError, nearest
 from specsim.jsontext import read_json
 
+_SHOWN = 20
 MOST_TOKENS = 10**9
 """Largest count of tokens or requests that is believed; more is a mistake of units."""
 
@@ -66,6 +67,9 @@ def json_lines(text: str, where: str) -> list[tuple[str, Any]]:
             found.append((f"{where}:{number}", parse_json(line, where, line=number)))
         except ScenarioError as error:
             problems += error.problems
+        if len(problems) == _SHOWN:
+            problems.append(Problem(where, "", "and maybe more: reading stopped here"))
+            break
     if not found and not problems:
         problems.append(Problem(where, "", "has no rows"))
     if problems:

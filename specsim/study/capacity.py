@@ -195,6 +195,9 @@ def capacity(
 def _range(
     scenario: Scenario, low: float | None, high: float | None, *, whole: bool
 ) -> tuple[float, float]:
+    for load in (low, high):
+        if load is not None and not 0 < load < math.inf:
+            raise InputError(f"the loads to look at go from --low to --high; {load:g} is no load")
     if whole:
         cap = scenario.cluster.max_requests_per_rank
         least, most = low or 1.0, high or float(cap)

@@ -37,6 +37,9 @@ def test_lines_say_which() -> None:
         json_lines('{"a": 1}\n{\n\n}', "f")
     assert str(caught.value).splitlines()[0].startswith("f:2:2: not JSON")
     assert str(caught.value).splitlines()[1].startswith("f:4:1: not JSON")
+    with pytest.raises(SpecsimError) as caught:
+        json_lines("{\n" * 1000, "f")
+    assert len(str(caught.value).splitlines()) == 21
     with pytest.raises(SpecsimError, match="f: has no rows"):
         json_lines(" \n", "f")
 

@@ -123,6 +123,11 @@ def test_mistakes_say_what_is_legal(scenario: Path) -> None:
             parse_slo(texts)
     with pytest.raises(InputError, match="max_requests_per_rank = 64"):
         capacity(str(scenario), ["tok_s_user>=1"], high=100, place=Place(1))
+    for wrong in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(InputError, match="is no load"):
+            capacity(str(scenario), ["tok_s_user>=1"], low=wrong, place=Place(1))
+        with pytest.raises(InputError, match="is no load"):
+            capacity(str(scenario), ["tok_s_user>=1"], high=wrong, place=Place(1))
     with pytest.raises(InputError, match='did you mean "topk"'):
         capacity(str(scenario), ["tok_s_user>=1"], policies=["topp"], place=Place(1))
 
