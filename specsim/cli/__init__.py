@@ -133,7 +133,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _stdout_failed(error):
             return _mistake(InputError(f"the output cannot be written: {error}"))
         missing = _missing(error)
-        return _mistake(missing) if missing else _fault()
+        if missing:
+            return _mistake(missing)
+        if isinstance(error, OSError) and error.filename is not None:
+            return _mistake(InputError(f"{error.filename}: {error.strerror or error}"))
+        return _fault()
     return found if isinstance(found, int) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -26,6 +27,28 @@ Quiet = Annotated[
     ),
 ]
 Set = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), show_default=False)]
+
+
+def within(
+    *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> Parameter:
+    """Say which numbers a flag takes; NaN and infinity are none of them."""
+    words = [f"above {above:g}"] if above > -math.inf else []
+    words += [f"at least {least:g}"] if least > -math.inf else []
+    words += [f"at most {most:g}"] if most < math.inf else []
+
+    def check(type_: Any, value: float | None) -> None:
+        del type_
+        if value is not None and not (
+            math.isfinite(value) and above < value and least <= value <= most
+        ):
+            raise ValueError(f"Must be {' and '.join(words) or 'a number'}.")
+
+    return Parameter(validator=check)
+
+
+MOST_SEED = 2**63 - 1
+Seed = Annotated[int, within(least=0, most=MOST_SEED)]
 Jobs = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=512))]
 
 

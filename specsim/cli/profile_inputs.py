@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from specsim.profiler.workload import TimedPart
 
 
-def today() -> str:
-    """Return the day, YYYY-MM-DD."""
-    return datetime.date.today().isoformat()
+def day(text: str | None) -> str:
+    """Return the day that was given, or today, YYYY-MM-DD."""
+    if text is None:
+        return datetime.date.today().isoformat()
+    try:
+        if datetime.date.fromisoformat(text).isoformat() == text:
+            return text
+    except ValueError:
+        pass
+    raise InputError(f"--date: a day such as 2026-11-30 is needed, not {text!r}")
 
 
 def note(text: str) -> None:
@@ -26,12 +33,16 @@ def note(text: str) -> None:
     sys.stderr.write(f"specsim: {text}\n")
 
 
-def read_numbers(text: str, flag: str) -> list[int]:
+def read_numbers(text: str, flag: str, *, least: int = 0, most: int = 10**9) -> list[int]:
     """Read whole numbers with commas between."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isdecimal() and len(part) < 20 for part in parts):
         raise InputError(f"{flag}: whole numbers with commas between are needed, not {text!r}")
-    return [int(part) for part in parts]
+    numbers = [int(part) for part in parts]
+    for number in numbers:
+        if not least <= number <= most:
+            raise InputError(f"{flag}: {number} is not from {least} to {most}")
+    return numbers
 
 
 def read_parts(text: str) -> tuple[TimedPart, ...]:
@@ -161,5 +172,5 @@ def provenance_of(
     if source is None:
         raise InputError(f"{path} does not say where its numbers come from; give --source")
     return Provenance(
-        status=status, source=source, date=date or today(), licence=licence, left_out=left_out
+        status=status, source=source, date=day(date), licence=licence, left_out=left_out
     )

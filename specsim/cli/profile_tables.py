@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from specsim.cli.common import Json, Quiet, answer
+from specsim.cli.common import Json, Quiet, answer, within
 from specsim.cli.profile_inputs import (
     any_table,
+    day,
     find_table,
     named_table,
     provenance_of,
@@ -19,6 +20,9 @@ from specsim.cli.profile_inputs import (
     write_picture,
 )
 from specsim.errors import InputError
+
+MOST_AT = 10**7
+"""Largest B that readings are asked at: step times are laid out token by token up to it."""
 
 
 def show(
@@ -45,7 +49,9 @@ def show(
     from specsim.report.steptable import as_text, describe
 
     found = named_table(table)
-    said = describe(found, at_tokens=read_numbers(at, "--at") if at else None)
+    said = describe(
+        found, at_tokens=read_numbers(at, "--at", least=1, most=MOST_AT) if at else None
+    )
     if json:
         from specsim.study.store import to_json
 
@@ -86,7 +92,9 @@ def compare(
     if len(tables) < 2:
         raise InputError(f"compare needs two or more tables, not {len(tables)}")
     found = [named_table(name) for name in tables]
-    rows = comparison(found, read=read, at_tokens=read_numbers(at, "--at") if at else None)
+    rows = comparison(
+        found, read=read, at_tokens=read_numbers(at, "--at", least=1, most=MOST_AT) if at else None
+    )
     if json:
         from specsim.study.store import to_json
 
@@ -110,8 +118,8 @@ def convert(
         Parameter(name="--from"),
     ] = None,
     name: str | None = None,
-    context: int | None = None,
-    tokens_per_request: float = 1.0,
+    context: Annotated[int | None, within(least=1, most=10**9)] = None,
+    tokens_per_request: Annotated[float, within(least=1, most=10**6)] = 1.0,
     reading: Literal["probes", "ceil"] = "probes",
     includes: str | None = None,
     status: Literal["measured", "derived", "fitted", "synthetic"] | None = None,
@@ -189,8 +197,8 @@ def check(
     *,
     model: str | None = None,
     gpu: str | None = None,
-    gpus: int = 1,
-    weight_bytes: float = 2.0,
+    gpus: Annotated[int, within(least=1, most=10**5)] = 1,
+    weight_bytes: Annotated[float, within(above=0, most=16)] = 2.0,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -229,12 +237,12 @@ def roofline(
     model: str,
     gpu: str,
     out: Path,
-    gpus: int = 1,
-    weight_bytes: float = 2.0,
-    efficiency: float = 0.7,
-    launch_ms: float = 2.0,
-    max_tokens: int = 2048,
-    max_requests: int = 256,
+    gpus: Annotated[int, within(least=1, most=10**5)] = 1,
+    weight_bytes: Annotated[float, within(above=0, most=16)] = 2.0,
+    efficiency: Annotated[float, within(above=0, most=1)] = 0.7,
+    launch_ms: Annotated[float, within(least=0, most=10**6)] = 2.0,
+    max_tokens: Annotated[int, within(least=1, most=10**6)] = 2048,
+    max_requests: Annotated[int, within(least=1, most=10**6)] = 256,
     date: str | None = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -265,7 +273,6 @@ def roofline(
         Day, YYYY-MM-DD; today if left out.
     """
     del quiet  # it says nothing on stderr
-    from specsim.cli.profile_inputs import today
     from specsim.cost.roofline import Roofline, gpu_named, roofline_table
     from specsim.cost.shape import load_shape
     from specsim.cost.table import save_table
@@ -274,7 +281,7 @@ def roofline(
     made = roofline_table(
         limits,
         name=out.stem,
-        date=date or today(),
+        date=day(date),
         max_tokens=max_tokens,
         max_requests=max_requests,
         efficiency=efficiency,

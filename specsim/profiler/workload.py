@@ -117,6 +117,8 @@ def grid(
             raise InputError(
                 f"{name} must be whole numbers of at least {least}, not {list(values)}"
             )
+    if "draft" in parts and gamma < 1:
+        raise InputError(f"a block of {gamma} drafts cannot be timed; give gamma of at least 1")
     widest = gamma + 1 if max_width is None else max_width
     cases: list[Case] = []
     for tokens in sorted(set(batch_tokens)):

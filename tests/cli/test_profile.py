@@ -215,3 +215,41 @@ def test_a_table_of_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     limits = ["--model", "qwen3-32b", "--gpu", "h200", "--gpus", "4"]
     assert main(["profile", "check", str(out), *limits]) == 0
     assert main(["profile", "roofline", *arguments, "--efficiency", "2"]) == 2
+
+
+RUN = ("profile", "run", "--preset", "tiny", "--repeats", "1", "--batch-tokens", "1", "--out")
+LIMITS = ("--model", "llama-3.1-70b", "--gpu", "h100")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*RUN, "x", "--threads", "-1", "--clock", "wall"), "--threads"),
+        ((*RUN, "x", "--seed", "-1"), "--seed"),
+        ((*RUN, "x", "--dtype", "int8"), "float32"),
+        ((*RUN, "x", "--parts", "draft", "--gamma", "0"), "gamma of at least 1"),
+        ((*RUN, "/proc/none/x"), "/proc/none"),
+        (("profile", "show", B300, "--at", "0"), "0 is not from 1"),
+        (("profile", "show", B300, "--at", "99999999999"), "is not from 1 to"),
+        (("profile", "compare", B300, B300, "--at", "0,1"), "0 is not from 1"),
+        (("profile", "convert", B300, "--to", "sglang-sps", "--tokens-per-request", "nan"),
+         "at least 1"),
+        (("profile", "convert", B300, "--to", "sglang-sps", "--tokens-per-request", "0"),
+         "at least 1"),
+        (("profile", "convert", B300, "--to", "sglang-additive", "--context", "-5"), "at least 1"),
+        (("profile", "check", B300, *LIMITS, "--gpus", "0"), "at least 1"),
+        (("profile", "check", B300, *LIMITS, "--weight-bytes", "nan"), "above 0"),
+        (("profile", "roofline", *LIMITS, "--out", "x", "--launch-ms", "inf"), "at least 0"),
+        (("profile", "roofline", *LIMITS, "--out", "x", "--date", "2026-13-01"), "a day such as"),
+    ],
+    ids=lambda value: " ".join(value[-3:]) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_numbers_that_make_no_sense_are_refused(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("specsim: error: ")
+    assert said in error
+    assert not list(tmp_path.iterdir())
