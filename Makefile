@@ -3,6 +3,7 @@
 # make test-all  the long tests too
 # make bench     every benchmark, and the short form with its ratios to the floor
 # make guard     fails if a step has drifted from its floor (ratios, not times)
+# make docs      the documentation, build/docs/index.html; warnings are errors
 # make paper     the DSpark paper's figures beside the simulator's, reports/dspark_paper
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS ?= -q --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: run test test-all lint types bench guard paper schema clean
+.PHONY: run test test-all lint types docs bench guard paper schema clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +48,11 @@ bench: $(VENV)/dev.done
 
 guard: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py
+docs: $(VENV)/core.done
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e ".[docs]"
+	$(BIN)/python scripts/write_docs.py --check
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
 
 paper: $(VENV)/core.done
 	$(BIN)/python scripts/report_paper.py --jobs $(JOBS)

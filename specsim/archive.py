@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,7 @@ _UNREADABLE = (
     MemoryError,
     OverflowError,
     SyntaxError,
+    tokenize.TokenError,
     TypeError,
     zipfile.BadZipFile,
     zlib.error,

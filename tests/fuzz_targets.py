@@ -398,7 +398,7 @@ def _token_file_seeds() -> list[bytes]:
     return [b"\0" + whole, b"\1" + SPLIT.join(members)]
 
 
-_CONFIG = {
+CONFIG = {
     "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 32,
     "intermediate_size": 32, "block_size": 3, "target_layer_ids": [1], "mask_token_id": 0,
     "markov_rank": 4, "enable_confidence_head": True,
@@ -425,7 +425,7 @@ def _drafter(data: bytes, folder: Path) -> object:
 
 
 def _drafter_seeds() -> list[bytes]:
-    config = json.dumps(_CONFIG).encode()
+    config = json.dumps(CONFIG).encode()
     header = json.dumps(
         {"norm.weight": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}
     ).encode()

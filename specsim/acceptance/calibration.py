@@ -140,7 +140,7 @@ def scale(confidence_NG: Floats, temperature_G: Floats) -> Floats:
 
 
 def ece(predicted_N: Floats, happened_N: NDArray[np.bool_], *, bins: int = BINS) -> float:
-    """Expected calibration error over equal-width bins: sum of |mean said - mean seen| n / N."""
+    """Expected calibration error over equal-width bins: sum of `|mean said - mean seen| n / N`."""
     index = np.minimum((predicted_N * bins).astype(np.int64), bins - 1)
     gap = np.bincount(index, weights=predicted_N - happened_N, minlength=bins)
     return float(np.abs(gap).sum() / len(predicted_N))
@@ -188,7 +188,7 @@ def fit_sts(records: Records, *, grid: Floats = GRID, penalty: float = 0.002) ->
     Args:
         records: the fit split.
         grid: temperatures tried.
-        penalty: added to the ECE times |log T|. Without one, confidences that are calibrated
+        penalty: added to the ECE times `|log T|`. Without one, confidences that are calibrated
             already are "corrected" towards sampling noise.
 
     Returns:

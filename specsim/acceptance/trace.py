@@ -25,6 +25,7 @@ MAX_ANCHORS = 200_000_000
 MAX_GAMMA = 64
 _REQUIRED = ("confidence_NG", "num_accepted_N", "sequence_offset_S1", "sequence_domain_S")
 _OPTIONAL = ("accept_rate_NG", "draft_prob_NG")
+_LAST_CHARACTER = 0x10FFFF
 _ROUNDING = 1e-3  # sums over a vocabulary may come out a little above 1
 
 
@@ -190,6 +191,11 @@ def load_trace(path: Path) -> DenseTrace:
 
 
 def _metadata(array: NDArray[Any], path: Path) -> Any:
+    # numpy takes any 32 bits for a character, and Python falls over those that are none.
+    if array.shape != () or array.dtype.kind != "U":
+        raise InputError(f"{path}: metadata is {array.dtype} {array.shape}, not one text")
+    if array.dtype.itemsize and array.reshape(1).view(np.uint32).max() > _LAST_CHARACTER:
+        raise InputError(f"{path}: metadata is no text: it holds numbers that are no characters")
     # NaN is legal in Python's JSON and in no other.
     value, problem = read_json(str(array), where=f"{path}: metadata", nan=False)
     if problem is not None:

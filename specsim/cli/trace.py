@@ -214,7 +214,7 @@ def capture(
 
 @app.command
 def calibrate(
-    trace: Path,
+    trace: str,
     /,
     *,
     out: Path | None = None,
@@ -230,7 +230,7 @@ def calibrate(
     Parameters
     ----------
     trace
-        A trace file.
+        A trace file, or the name of a shipped one (see `specsim list profiles`).
     out
         Where to write the temperatures, in SGLang's calibration format.
     write_trace
@@ -252,7 +252,7 @@ def calibrate(
 
     if not 0 <= penalty < 1:
         raise InputError(f"--penalty is {penalty}, legal is 0 to below 1")
-    loaded = load_trace(trace)
+    loaded = load_trace(_trace_file(trace))
     records = cal.records_of_trace(loaded)
     if domain is not None:
         if domain not in records.domain_names:
@@ -262,7 +262,7 @@ def calibrate(
             )
         records = records.domain(domain)
     result, before, after = cal.calibrate(
-        records, stream(seed, "calibration"), dataset=domain or trace.stem, penalty=penalty
+        records, stream(seed, "calibration"), dataset=domain or Path(trace).stem, penalty=penalty
     )
     body = {
         "temperatures": result.temperature_G.tolist(),
@@ -293,7 +293,7 @@ def calibrate(
 
 @app.command
 def lint(
-    trace: Path,
+    trace: str,
     /,
     *,
     gamma: int | None = None,
@@ -305,7 +305,7 @@ def lint(
     Parameters
     ----------
     trace
-        A trace file.
+        A trace file, or the name of a shipped one (see `specsim list profiles`).
     gamma
         What the drafter was configured with, if the trace's metadata do not say.
     """
@@ -314,13 +314,21 @@ def lint(
     from specsim.acceptance.lint import rounds_of_trace
     from specsim.acceptance.trace import load_trace
 
-    findings = run(rounds_of_trace(load_trace(trace), gamma=gamma))
+    findings = run(rounds_of_trace(load_trace(_trace_file(trace)), gamma=gamma))
     text = "".join(
         f"{'error' if finding.error else 'warning'}: {finding.check}: {finding.message}\n"
         for finding in findings
     )
     answer([asdict(finding) for finding in findings], text or "nothing found\n", json=json)
     return 3 if any(finding.error for finding in findings) else 0
+
+
+def _trace_file(name: str) -> Path:
+    from specsim.scenario.locate import locator
+
+    path = Path(name)
+    # A name with a suffix or a folder is a file, there or not; the error should say so.
+    return path if path.suffix or path.exists() else locator(Path())("traces", name)
 
 
 def prompts_of(corpus: tuple[Path, ...], seed: int) -> list[Prompt]:

@@ -75,7 +75,11 @@ def read_corpus(paths: Iterable[Path]) -> list[Prompt]:
         if not path.is_file():
             raise InputError(f"corpus file {path} does not exist: give JSONL files with --corpus")
         # Not splitlines(): it also splits at U+2028 and U+0085, which are legal inside JSON texts.
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
+        for number, line in enumerate(text.split("\n"), start=1):
             if not line.strip():
                 continue
             row = _row(line, str(path), number)

@@ -1,6 +1,6 @@
 """What every scheduler must keep, as checks that any author can run.
 
-In a test file of your own:
+In a test file of your own::
 
     from specsim.lossless.conformance import parametrize_with_checks
 

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from specsim.metrics.record import Columns, Status
+
+ACCOUNT: Mapping[str, str] = {
+    "requests_submitted": "All requests: the sum of the statuses below and `all_finished`.",
+    "all_finished": "Requests that finished, those of the warm-up among them.",
+    "requests_waiting": "Requests still in a queue when the run ended.",
+    "requests_running": "Requests still in a batch when the run ended.",
+    "requests_cancelled": "Requests that their user took back.",
+    "requests_timed_out": "Requests that waited longer than their user would.",
+    "requests_failed": "Requests that could not be served: too large for memory, or no rank alive.",
+    "preemptions": "Times that a request was put back because memory ran out.",
+    "reroutes": "Times that a request was sent to another rank because its own had died.",
+    "prefill_tokens": "Prompt tokens that forwards read.",
+    "prefill_again_share": "Share of `prefill_tokens` that had been read before.",
+    "prefix_hit_share": "Share of prompt tokens that the prefix cache spared.",
+    "trimmed_share": "Share of planned drafts that a step's token budget cut.",
+    "lost_drafts_share": "Drafts that would have been accepted and were not verified, as a share "
+    "of all that would have been.",
+    "lockstep_wait_share": "Share of step time spent waiting for the slowest rank.",
+    "kv_blocks_peak": "Most KV blocks held on a rank; null without a KV limit.",
+}
+"""What `account` counts, with definitions."""
 
 
 def account(requests: Columns, steps: Columns) -> dict[str, float | None]:
     """Count every request of the whole run, warm-up included, and what was done twice.
 
-    Keys: `requests_<status>` for every `Status` but finished ones (`all_finished`), which sum up to
-    `requests_submitted`; `preemptions`, `reroutes`; `prefill_tokens` that forwards read,
-    `prefill_again_share` of them that had been read before, `prefix_hit_share` of prompt tokens
-    that the prefix cache spared; `trimmed_share` of planned drafts that a step's token budget cut;
-    `lost_drafts_share`: drafts that would have been accepted and were not verified, of all that
-    would have been; `lockstep_wait_share` of step time spent waiting for the slowest rank;
-    `kv_blocks_peak` (None without a KV limit).
+    Keys: those of `ACCOUNT`.
 
     Args:
         requests: the whole ledger.

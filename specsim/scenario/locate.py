@@ -41,7 +41,7 @@ class Locator:
 
         Args:
             group: what kind it is: `steps`, `traces`, or another folder under profiles/.
-            name: a path (beside the scenario, or absolute), or a name such as
+            name: a path (beside the scenario, from here, or absolute), or a name such as
                 `vllm/v4_flash_tp4_b300`; the suffix may be left out.
 
         Raises:
@@ -49,7 +49,8 @@ class Locator:
         """
         suffix = _SUFFIX.get(group, ".json")
         noun = _NOUN.get(group, f"profile in {group}")
-        for folder in (self.beside, *self._folders(group)):
+        places = list(dict.fromkeys((self.beside, Path(), *self._folders(group))))
+        for folder in places:
             for candidate in (folder / name, folder / (name + suffix)):
                 if _is_file(candidate):
                     return _no_pointer(candidate)
@@ -64,7 +65,7 @@ class Locator:
             name.rsplit("/", 1)[-1], {n.rsplit("/", 1)[-1] for n in known}
         )
         listed = "" if close else f"; there are {_some(sorted(known))}"
-        looked = ", ".join(str(folder) for folder in (self.beside, *self._folders(group)))
+        looked = ", ".join(str(folder) for folder in places)
         raise InputError(
             f'no {noun} "{name}"{"; " + close if close else ""}{listed} (`specsim list profiles` '
             f"names all; looked in {looked})"

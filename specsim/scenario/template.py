@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specsim.cost.table import StepTable, load_table
 from specsim.errors import InputError
+from specsim.scenario.locate import locator
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Engine:
 
 
 _DRAFT = "  draft: {base_ms: 0.6, per_request_us: 2, label: assumed, source: a guess}\n"
+_ATTENTION = "  attention: {base_ms: 0, label: assumed, source: a guess}\n"
 _HOST = "  host: {base_ms: 0.5, per_request_us: 5, label: assumed, source: a guess}\n"
 
 ENGINES: Mapping[str, Engine] = {
@@ -92,19 +95,22 @@ _ARRIVALS = {
 }
 
 
-def template(engine: str, workload: str, *, name: str, table: str | None = None) -> str:
+def template(
+    engine: str, workload: str, *, name: str, table: str | None = None, own: StepTable | None = None
+) -> str:
     """Return the text of a scenario.
 
     Args:
         engine: one of `ENGINES`.
         workload: one of `WORKLOADS`.
         name: what to call it.
-        table: a step table instead of the engine's.
+        table: a step table instead of the engine's, as the scenario should name it,
+        own: and its content.
     """
     costs = ENGINES[engine]
     about, rest = costs.about, costs.rest
-    if table is not None:
-        about, rest = "A table of your own.", _DRAFT + _HOST
+    if own is not None:
+        about, rest = f"{own.name}: {own.provenance.status}, {own.provenance.source}.", _rest(own)
     return f"""\
 # Written by `specsim init`. `specsim check FILE` says what is wrong with it, `specsim run FILE`
 # answers it, `specsim schema` describes every field, and `--set path=value` changes one for a run.
@@ -122,7 +128,7 @@ workload:
 {_ARRIVALS[workload]}
   prompt_tokens: {{kind: fixed, tokens: 512}}             # assumed: put yours
   output_tokens: {{kind: lognormal, mean: 200, cv: 0.7, min: 2, max: 2000}}   # assumed: put yours
-  # or a recorded trace: `specsim list profiles`, docs/guides/my_engine.md
+  # or a log: arrivals: {{kind: replay, format: csv, file: log.csv}}, and no lengths beside it
 
 # Which drafts are accepted. A trace is replayed (measured, of a small model); a parametric model
 # needs acceptances only: {{kind: parametric, conditional_acceptance: [0.8, 0.7], ..}}
@@ -142,6 +148,19 @@ policies:
 """
 
 
+def _rest(own: StepTable) -> str:
+    """Return lines for the terms that a table neither has nor includes."""
+    lines = ""
+    for term, curve, guess in (
+        ("draft", own.draft, _DRAFT),
+        ("host", own.host, _HOST),
+        ("attention", own.attention, _ATTENTION),
+    ):
+        if curve is None and term not in own.includes:
+            lines += guess
+    return lines
+
+
 def write_template(
     path: Path, *, engine: str, workload: str, table: str | None, replace: bool
 ) -> Path:
@@ -155,10 +174,11 @@ def write_template(
         replace: whether a file that is there may be replaced.
 
     Raises:
-        InputError: the file is there already, or cannot be written.
+        InputError: the file is there already, or cannot be written; or there is no such table.
     """
     stem = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in path.stem)
-    text = template(engine, workload, name=stem or "scenario", table=table)
+    own = None if table is None else load_table(locator(path.parent)("steps", table))
+    text = template(engine, workload, name=stem or "scenario", table=table, own=own)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w" if replace else "x", encoding="utf-8") as file:

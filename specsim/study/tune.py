@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def parse_space(texts: Sequence[str]) -> dict[str, Range | Choice]:
             low, high = float(parts[0]), float(parts[1])
         except ValueError as error:
             raise InputError(_form(text)) from error
+        if not math.isfinite(low - high):
+            raise InputError(f'"{text}": both ends must be finite')
         if not low < high or ("log" in flags and low <= 0):
             raise InputError(f'"{text}": low < high is needed, and above 0 for log')
         scale = "log" if "log" in flags else "linear"
