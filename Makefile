@@ -48,6 +48,7 @@ bench: $(VENV)/dev.done
 
 guard: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py
+
 docs: $(VENV)/core.done
 	$(BIN)/python -m pip install $(PIP_FLAGS) -e ".[docs]"
 	$(BIN)/python scripts/write_docs.py --check

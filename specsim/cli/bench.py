@@ -7,11 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
+from specsim.cli.common import Json, Quiet
+
 
 def bench(
     *,
     repeats: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1000))] = 5,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
     """Time runs, plans and sampling on this machine, beside the floor of a step.
 
@@ -19,9 +22,8 @@ def bench(
     ----------
     repeats
         How often; medians are printed.
-    json
-        Print JSON.
     """
+    del quiet  # it says nothing on stderr
     from specsim.report.terminal import print_bench
     from specsim.study.bench import bench as measure
     from specsim.study.store import to_json

@@ -163,7 +163,7 @@ def test_safetensors_headers_that_lie(size: int, tmp_path: Path) -> None:
 
     path = tmp_path / "shard_0.safetensors"
     path.write_bytes(struct.pack("<Q", size) + b"{}")
-    with pytest.raises(InputError, match="no whole shard"):
+    with pytest.raises(InputError, match=r"not a whole safetensors file|no whole shard"):
         load_shard(path, None)  # type: ignore[arg-type]
 
 
