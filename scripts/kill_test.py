@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class Verb:
         self.folder = folder
         folder.mkdir(parents=True)
 
-    argv: list[str]
+    argv: ClassVar[list[str]]
 
     def look(self) -> None:
         """Check what a kill has left."""
@@ -92,7 +93,9 @@ class Verb:
 
 
 class Run(Verb):
-    argv = command("run", "hello", *SCENARIO, "--jobs", "2", "--out", "runs", "--quiet")
+    argv: ClassVar[list[str]] = command(
+        "run", "hello", *SCENARIO, "--jobs", "2", "--out", "runs", "--quiet"
+    )
 
     def look(self) -> None:
         from specsim.study.store import read_manifest, read_summary
@@ -119,7 +122,9 @@ class Run(Verb):
 
 
 class Sweep(Verb):
-    argv = command("sweep", "kill.yaml", "--jobs", "2", "--out", "runs", "--quiet")
+    argv: ClassVar[list[str]] = command(
+        "sweep", "kill.yaml", "--jobs", "2", "--out", "runs", "--quiet"
+    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -162,7 +167,7 @@ TINY = str(Path(__file__).parent / "kill_tiny.py")
 
 
 class Capture(Verb):
-    argv = [sys.executable, TINY, "capture", "trace.npz"]
+    argv: ClassVar[list[str]] = [sys.executable, TINY, "capture", "trace.npz"]
 
     def look(self) -> None:
         from specsim.acceptance.trace import load_trace
@@ -182,7 +187,7 @@ class Capture(Verb):
 
 
 class Train(Verb):
-    argv = [sys.executable, TINY, "train", "checkpoint.safetensors"]
+    argv: ClassVar[list[str]] = [sys.executable, TINY, "train", "checkpoint.safetensors"]
     last = 0
 
     def look(self) -> None:
