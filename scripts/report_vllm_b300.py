@@ -83,8 +83,8 @@ of the best misfit, and other seeds of the chosen pair:
 EARLIER = """An earlier run assumed prompts of 128 tokens and outputs of up to 2,048 (the draft's
 command had not been found yet) and let a prompt join one forward whole: median 7.4%, k = 3 at
 c = 256 off by 33%, and the best arm at c = 1 wrong by 6.6%. It had no early collapse at c = 128.
-The sweep was scored three times while prompts and outputs were settled (the acceptance laws stayed),
-so it is less than a blind test; and at c = 1 two of three seeds miss the best arm, a tie."""
+The sweep was scored three times while prompts and outputs were settled (the acceptance laws
+stayed), so it is less than a blind test; at c = 1 two of three seeds miss the best arm, a tie."""
 
 
 def scores(found: list[Point]) -> dict[str, float]:
