@@ -235,8 +235,11 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
     # changed by itself, which it would only show by chance.
     first = "check_deterministic" if "check_deterministic" in report.failures else "check_lossless"
     ordered = sorted(report.failures.items(), key=lambda item: item[0] != first)
+    checks_of: dict[str, list[str]] = {}
     for name, message in ordered:
-        lines += ["", f"{name} failed:", message]
+        checks_of.setdefault(message, []).append(name)
+    for message, names in checks_of.items():
+        lines += ["", f"{', '.join(names)} failed:", message]
     if rows:
         lines += ["", "Monte Carlo, first tokens:"]
     for row in rows:

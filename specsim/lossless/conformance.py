@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 SEED = 20_260_705
 WORLDS = 24
 VIEWS = 160
+ROWS_SHOWN = 4
 LEGAL_READS = ("live", "lagged", "history", "sampled", "oracle")
 
 
@@ -184,11 +185,21 @@ def _prefix_message(
 ) -> str:
     ids, own_RG = run.steps[-1]
     whose = "several requests" if row is None else f"request {int(ids[row])}"
-    return (
-        f"what lies beyond the admitted drafts of {whose} changed the plan: confidences "
-        f"{own_RG.round(4).tolist()} -> {plan_R.tolist()}, {changed_RG.round(4).tolist()} -> "
-        f"{other_R.tolist()} (requests {ids.tolist()}, step {len(run.steps) - 1})"
-    )
+    told_R = (own_RG != changed_RG).any(axis=1) | (plan_R != other_R)
+    # The rows whose plan changed come first: they are what there is to see.
+    rows = sorted(np.flatnonzero(told_R).tolist(), key=lambda at: plan_R[at] == other_R[at])
+    lines = [
+        f"what lies beyond the admitted drafts of {whose} changed the plan of step "
+        f"{len(run.steps) - 1} (batch of {len(ids)} requests, {run.prefill} prefill tokens):"
+    ]
+    lines += [
+        f"  request {int(ids[at])}: confidences {own_RG[at].round(4).tolist()} -> verify "
+        f"{int(plan_R[at])}, {changed_RG[at].round(4).tolist()} -> verify {int(other_R[at])}"
+        for at in rows[:ROWS_SHOWN]
+    ]
+    if len(rows) > ROWS_SHOWN:
+        lines.append(f"  and {len(rows) - ROWS_SHOWN} more requests with other confidences")
+    return "\n".join(lines)
 
 
 def counterexample(found: Enumeration) -> str:

@@ -273,6 +273,17 @@ def test_each_check_catches_what_it_is_for(check, factory, message):
         check(factory)
 
 
+def test_a_peek_in_a_crowd_is_told_in_a_few_lines():
+    with pytest.raises(ConformanceError) as caught:
+        check_prefix_rule(Crowd)
+    lines = str(caught.value).splitlines()
+    assert "batch of 64 requests" in lines[0]
+    assert lines[1].startswith("  request ")
+    before, after = [int(part.split()[0].rstrip(",")) for part in lines[1].split("-> verify ")[1:]]
+    assert before != after
+    assert len(lines) <= 6
+
+
 def test_a_learner_must_read_history():
     class Listens(Custom):
         def observe(self, outcome):
