@@ -50,6 +50,7 @@ TESTS = [
     "tests/unit/study/test_montecarlo.py",
     "tests/cli/test_lossless_cli.py",
     "tests/laws/test_policy_laws.py",
+    "tests/unit/scenario/test_scenario_load.py",
 ]
 PYTEST = ["-q", "-m", "not slow and not cuda", "-p", "no:cacheprovider", "-p", "no:randomly"]
 MEMORY_BYTES = 6 << 30

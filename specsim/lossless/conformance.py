@@ -275,14 +275,13 @@ def judge(
         tried, leaves = tried + 1, leaves + seen.leaves
         biased += not seen.exact
         if seen.peek or not seen.exact:
-            better = found is None or (found.exact and not seen.exact)
-            found = seen if better or _smaller(seen, found) else found
+            found = seen if found is None or _smaller(seen, found) else found
             if stop_at_leak and not seen.exact:
                 break
     return Verdict(found is None, tried, leaves, found, biased)
 
 
-def _smaller(one: Enumeration, other: Enumeration | None) -> bool:
+def _smaller(one: Enumeration, other: Enumeration) -> bool:
     """Prefer a bent law, then few requests, drafts and steps."""
 
     def size(found: Enumeration) -> tuple[bool, int, int, int, int]:
@@ -290,7 +289,7 @@ def _smaller(one: Enumeration, other: Enumeration | None) -> bool:
         step = found.peek.step if found.peek else 9
         return (found.exact, len(world.requests), world.gamma, step, world.vocabulary)
 
-    return other is not None and size(one) < size(other)
+    return size(one) < size(other)
 
 
 def check_lossless(factory: SchedulerFactory) -> None:

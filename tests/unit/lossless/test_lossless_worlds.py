@@ -9,8 +9,8 @@ import pytest
 
 from specsim.errors import InputError
 from specsim.lossless import leaks
-from specsim.lossless.battery import confidences, tokens_for, view_runs, worlds
-from specsim.lossless.random_worlds import chooser, random_world, tempting_world
+from specsim.lossless.battery import _table, confidences, tokens_for, view_runs, worlds
+from specsim.lossless.random_worlds import _random_seconds, chooser, random_world, tempting_world
 from specsim.lossless.worlds import World, everywhere, law, tails
 
 
@@ -173,6 +173,18 @@ def test_random_worlds_are_varied_and_seeded():
     assert again == made[5]
 
 
+def test_random_worlds_have_something_to_say_and_someone_to_say_it():
+    choose = chooser(np.random.default_rng(7))
+    made = [random_world(choose, max_outcomes=limit) for limit in (4, 8, 64) for _ in range(60)]
+    assert {world.vocabulary for world in made} == {2, 3}
+    for world in made:
+        assert world.requests[0].joins_at == 0
+        if len(world.requests) == 1:
+            assert world.requests[0].leaves_after is None
+    together = [r.leaves_after for world in made if len(world.requests) > 1 for r in world.requests]
+    assert set(together) == {None, 1, 2}
+
+
 def test_random_worlds_keep_to_what_is_asked():
     choose = chooser(np.random.default_rng(1))
     for _ in range(20):
@@ -211,6 +223,12 @@ def test_view_runs_cover_ties_saturation_joins_and_leaves():
     pairs = [(a, b) for steps in ids for a, b in itertools.pairwise(steps)]
     assert any(set(b) - set(a) for a, b in pairs)
     assert any(set(a) - set(b) for a, b in pairs)
+    for steps in ids:
+        assert all(len(set(step)) == len(step) for step in steps)
+        # A request that left does not come back, not even as another of the same number.
+        for number in {number for step in steps for number in step}:
+            there = [at for at, step in enumerate(steps) if number in step]
+            assert there == list(range(there[0], there[-1] + 1))
     values = np.concatenate([c.ravel() for run in runs for _, c in run.steps])
     assert (values == 0).any()
     assert (values == 1).any()
@@ -229,7 +247,14 @@ def test_view_runs_cover_ties_saturation_joins_and_leaves():
     rng = np.random.default_rng(0)
     kinds = [confidences(rng, 3, 6) for _ in range(80)]
     assert all(kind.shape == (3, 6) for kind in kinds)
-    assert any(set(np.unique(kind)) <= {0.95, 0.02} for kind in kinds)
+    values = [set(np.unique(kind)) for kind in kinds]
+    assert any(found <= {0.95, 0.02} for found in values)
+    assert any(found <= {0.0, 1.0} for found in values)
+    assert any(found <= {0.25, 0.5, 1.0} and 0.25 in found for found in values)
+    halves = [(kind == kind.astype(np.float16)).all() for kind in kinds]
+    various = [len(found) > 12 for found in values]
+    assert any(h and v for h, v in zip(halves, various, strict=True))
+    assert any(v and not h for h, v in zip(halves, various, strict=True))
 
 
 def test_views_show_what_is_declared_and_lag_by_id():
@@ -250,3 +275,31 @@ def test_views_show_what_is_declared_and_lag_by_id():
                     else np.ones(run.gamma)
                 )
                 np.testing.assert_array_equal(new.lagged_survival_RG[row], expected)
+
+
+@pytest.mark.parametrize("kind", ["humped", "shelf", "cliff"])
+@pytest.mark.parametrize("base", [0, 50])
+def test_what_tempts_in_a_step_table_lies_where_plans_end(kind, base):
+    rng = np.random.default_rng(3)
+    made = [_table(kind, base + 30, base, rng) for _ in range(100)]
+    assert all((table[: base + 2] <= table[base + 2 :].max()).all() for table in made)
+    rises = [len(set(table[base + 1 :].round(1).tolist())) > 1 for table in made]
+    assert np.mean(rises) > 0.6
+
+
+def test_step_tables_of_random_worlds_come_in_every_shape():
+    rng = np.random.default_rng(5)
+    made = [_random_seconds(chooser(rng), 8, 2)[1:] for _ in range(400)]
+    rises = [np.diff([float(s) for s in seconds]) for seconds in made]
+    flat = np.mean([not rise.any() for rise in rises])
+    falling = np.mean([(rise < 0).any() for rise in rises])
+    # Two anchors at 1 s each, a step of half a second or more, and evenly on from there.
+    humped = np.mean(
+        [
+            s[0] == s[1] == 1 and s[2] >= 1.5 and len(set(r[2:])) == 1
+            for s, r in zip(made, rises, strict=True)
+        ]
+    )
+    assert 0.08 < flat < 0.2
+    assert 0.05 < falling < 0.2
+    assert 0.3 < humped < 0.5

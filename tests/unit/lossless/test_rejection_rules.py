@@ -273,3 +273,33 @@ def test_torch_twin_is_the_same_number_by_number():
     )
     expected = verify_tokens(draft, p[:1], q[:1], length, accept, pick)
     np.testing.assert_array_equal(expected[1], shared[1].numpy())
+
+
+def test_a_level_carried_to_the_very_end_falls_on_the_last_token_with_mass():
+    torch = pytest.importorskip("torch")
+    from specsim.lossless.rejection_torch import verify_tokens_torch
+
+    # Rounding can do what a pick of 1 does here.
+    p = np.array([[[0.5, 0.5, 0.0], [0.25, 0.75, 0.0]]])
+    q = np.array([[[0.25, 0.25, 0.5]]])
+    draft, length = np.array([[0], [2]]), np.array([0, 1])
+    given = (draft, p, q, length, np.full((2, 1), 0.999), np.ones(2))
+    for verify in (verify_tokens, verify_block):
+        accepted, token = verify(*given)
+        assert accepted.tolist() == [0, 0]
+        assert token.tolist() == [1, 1]
+    accepted, token = verify_tokens_torch(*map(torch.from_numpy, given))
+    assert accepted.tolist() == [0, 0]
+    assert token.tolist() == [1, 1]
+
+
+def test_a_draft_that_the_target_never_says_is_rejected_even_at_a_uniform_of_zero():
+    torch = pytest.importorskip("torch")
+    from specsim.lossless.rejection_torch import verify_tokens_torch
+
+    p = np.array([[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]])
+    q = np.array([[[0.25, 0.25, 0.5]]])
+    given = (np.array([[2]]), p, q, np.array([1]), np.zeros((1, 1)), np.zeros(1))
+    assert verify_tokens(*given)[0].tolist() == [0]
+    assert verify_block(*given)[0].tolist() == [0]
+    assert verify_tokens_torch(*map(torch.from_numpy, given))[0].tolist() == [0]

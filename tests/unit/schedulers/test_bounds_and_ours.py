@@ -26,7 +26,7 @@ from specsim.schedulers.lookahead import (
 from specsim.schedulers.oracle import Optimal, Oracle
 from specsim.schedulers.static import FixedLength
 from specsim.schedulers.topk import GlobalSearch
-from specsim.schedulers.wrapped import CalibratedConfig, GatedConfig
+from specsim.schedulers.wrapped import CalibratedConfig, GatedConfig, _Record
 from tests.scheduler_views import make_view, outcome
 
 GRID = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 0.97, 1.0])
@@ -376,3 +376,28 @@ def test_the_gate_forgets_who_left() -> None:
     scheduler.plan(view)
     assert list(scheduler._records) == [77]
     assert FixedLength(2).plan(view).tolist() == [2]
+
+
+def test_a_calibrated_scheduler_refits_after_every_so_many_steps() -> None:
+    inner = {"kind": "fixed", "k": 2}
+    scheduler = CalibratedConfig(kind="calibrated", inner=inner, refit_every=3).build()
+    view = make_view(np.full((400, 2), 0.9))
+    changed = []
+    for step in range(9):
+        scheduler.plan(view)
+        before = scheduler._fit.temperature_G.copy()
+        all_accepted = 40 * (step + 1)
+        scheduler.observe(outcome([2] * 400, [2] * all_accepted + [0] * (400 - all_accepted)))
+        changed.append(bool((scheduler._fit.temperature_G != before).any()))
+    assert changed == [False, False, True] * 3
+
+
+def test_what_a_round_is_worth_by_hand() -> None:
+    scheduler = GatedConfig(kind="gated", inner={"kind": "fixed", "k": 2}, prior=2.0).build()
+    scheduler._all = _Record(rounds=10, verified=20, accepted=10, squares=12)
+    own = _Record(rounds=4, verified=8, accepted=4, squares=4)
+    # Over 4 rounds of its own and 2 as the batch fares: 1 accepted, 2 verified, variance 1 / 15.
+    assert scheduler._worth(own, 0.1) == pytest.approx(1 - 0.1 * 2 + np.sqrt(1 / 15 / 6))
+    scheduler._all = _Record(rounds=10, verified=20, accepted=10, squares=10)
+    assert scheduler._worth(own, 0.1) == pytest.approx(0.8)
+    assert scheduler._worth(_Record(), 0.0) == pytest.approx(1.0)

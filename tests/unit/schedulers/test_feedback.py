@@ -99,6 +99,20 @@ def test_adaptive_steps_drop_and_rise_by_the_published_thresholds() -> None:
     assert climb(scheduler, 1, 7, 60)[-1] == 7
 
 
+def test_adaptive_steps_decide_every_so_many_batches_after_the_warm_up() -> None:
+    config = AdaptiveStepsConfig(
+        kind="adaptive_steps",
+        slots=[{"from_requests": 1, "steps": (1, 2, 3, 4)}],
+        memory=0.0,
+        warmup=3,
+        every=5,
+    )
+    # Decisions at batches 8 and 13: nothing accepted, down to 1; one of one accepted, one up.
+    scheduler = config.build()
+    assert climb(scheduler, 1, 0, 9) == [4] * 8 + [1]
+    assert climb(scheduler, 1, 4, 5) == [1] * 4 + [2]
+
+
 def test_adaptive_steps_stay_between_the_thresholds() -> None:
     config = AdaptiveStepsConfig(
         kind="adaptive_steps", slots=[{"from_requests": 1, "steps": (1, 3)}], warmup=0, every=1
@@ -142,6 +156,10 @@ def test_batch_sizes_have_slots_of_their_own() -> None:
         AdaptiveStepsConfig(kind="adaptive_steps", slots=[{"from_requests": 2, "steps": (1,)}])
     with pytest.raises(ValidationError, match="strictly rising"):
         AdaptiveStepsConfig(kind="adaptive_steps", slots=[{"from_requests": 1, "steps": (3, 1)}])
+    for steps in ((1, 65), (-1, 2), (2, 2)):
+        with pytest.raises(ValidationError, match=r"strictly rising lengths of 0\.\.64"):
+            AdaptiveStepsConfig(kind="adaptive_steps", slots=[{"from_requests": 1, "steps": steps}])
+    AdaptiveStepsConfig(kind="adaptive_steps", slots=[{"from_requests": 1, "steps": (0, 64)}])
 
 
 def pull(scheduler, cost, steps, count=4):
@@ -177,3 +195,13 @@ def test_a_bandit_holds_blocks_that_double_and_repeats_itself() -> None:
     for first, end in zip(starts, [*starts[1:], 67], strict=True):
         assert len(set(one[first:end])) == 1
     assert one != pull(BanditConfig(kind="bandit", seed=6).build(), [1, 1, 1, 1.0], 67)
+    scheduler = BanditConfig(kind="bandit", seed=5, longest_block=8).build()
+    pull(scheduler, [1, 1, 1, 1.0], 4 + 1 + 2 + 4 + 8 + 8)
+    (arms,) = scheduler._bins.values()
+    assert (arms.block, arms.left) == (5, 0)
+
+
+def test_a_bandit_takes_the_shortest_of_equally_cheap_lengths() -> None:
+    scheduler = BanditConfig(kind="bandit", seed=3, memory=1.0).build()
+    late = pull(scheduler, [1.0, 2.0, 3.0, 4.0], 3000)[1500:]
+    assert np.mean(np.array(late) == 0) > 0.8
