@@ -110,3 +110,13 @@ def test_an_interrupt_is_no_fault_of_the_scheduler() -> None:
     own = type("Own", (Base,), {"plan": _fails(KeyboardInterrupt())})()
     with pytest.raises(KeyboardInterrupt):
         checked_plan(own, _view())
+
+
+def test_the_file_of_a_users_class_is_found(tmp_path, monkeypatch):
+    (tmp_path / "lone_policy.py").write_text("class Mine: ...\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert UserConfig(kind="lone_policy:Mine").module_file() == tmp_path / "lone_policy.py"
+    (tmp_path / "no_file").mkdir()  # a package without a file of its own
+    for name in ("no_such_policy", "no_file"):
+        with pytest.raises(InputError, match=f'cannot find module "{name}" of "{name}:Mine"'):
+            UserConfig(kind=f"{name}:Mine").module_file()
