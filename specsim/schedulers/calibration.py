@@ -61,7 +61,7 @@ class OnlineTemperatures:
     """
 
     gamma: int
-    memory: float = 0.999
+    memory: float
     prior: float = 64.0
     least: float = 64.0
     temperature_G: NDArray[np.float64] = field(init=False)

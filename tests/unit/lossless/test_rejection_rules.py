@@ -303,3 +303,13 @@ def test_a_draft_that_the_target_never_says_is_rejected_even_at_a_uniform_of_zer
     assert verify_tokens(*given)[0].tolist() == [0]
     assert verify_block(*given)[0].tolist() == [0]
     assert verify_tokens_torch(*map(torch.from_numpy, given))[0].tolist() == [0]
+
+
+@pytest.mark.parametrize("verify", [verify_tokens, verify_block])
+def test_a_drafter_that_is_the_target_is_never_rejected(verify):
+    rng = np.random.default_rng(17)
+    p = rng.dirichlet(np.full(5, 0.7), (1, 4)).repeat(300, axis=0)
+    draft = rng.integers(0, 5, (300, 3))
+    length = rng.integers(0, 4, 300)
+    given = (draft, p, p[:, :3], length, rng.random((300, 3)), rng.random(300))
+    assert verify(*given)[0].tolist() == length.tolist()

@@ -54,6 +54,23 @@ def test_goodput_follows_its_formula_and_stops_at_the_first_decrease() -> None:
     assert int(lengths(config.build(), 1, table=humped)[0]) == 1
 
 
+def test_goodput_takes_the_whole_block_where_tokens_are_free() -> None:
+    scheduler = GoodputConfig(kind="goodput", start=0.9).build()
+    assert lengths(scheduler, 2, gamma=4, table=np.ones(30)).tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_goodput_thinks_anew_every_so_many_plans(every) -> None:
+    scheduler = GoodputConfig(kind="goodput", start=0.9, every=every).build()
+    table = 1.0 + 0.2 * np.arange(30)
+    first = int(lengths(scheduler, 1, table=table)[0])
+    assert first > 0
+    for _ in range(60):
+        scheduler.observe(outcome([4], [0]))
+    found = [int(lengths(scheduler, 1, table=table)[0]) for _ in range(every)]
+    assert found == [first] * (every - 1) + [0]
+
+
 def test_goodput_favours_no_speculation_by_a_tenth() -> None:
     table = np.array([0, 1.0, 1.6, 9, 9, 9, 9, 9, 9, 9])  # k = 1 promises 1.7 / 1.6 = 1.06
     assert int(lengths(GoodputConfig(kind="goodput").build(), 1, table=table)[0]) == 0
