@@ -124,16 +124,35 @@ def _tiles(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _point_best(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    first = {
+def _point_rows(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the point of every lossless policy that has a throughput."""
+    return {
         name: p["points"][0]
         for name, p in summary["policies"].items()
         if p["points"] and p["lossless"] and p["points"][0].get("tok_s_gpu") is not None
     }
+
+
+def _point_best(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    first = _point_rows(summary)
     if not first:
         return None
     name = max(first, key=lambda key: first[key]["tok_s_gpu"])
+    served = _served_alike(summary, first)
+    if served:
+        name = max(served, key=lambda key: served[key].get("tok_s_user") or 0.0)
     return name, first[name]
+
+
+def _served_alike(
+    summary: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the policies whose throughput the arrivals decide: open load, and all of it served."""
+    if summary["question"].get("concurrency") is not None:
+        return {}
+    most = max(row["tok_s_gpu"] for row in rows.values())
+    alike = {name: row for name, row in rows.items() if row["tok_s_gpu"] >= 0.98 * most}
+    return alike if len(alike) > 1 else {}
 
 
 def _point_verdict(summary: Mapping[str, Any]) -> list[str]:
@@ -141,6 +160,16 @@ def _point_verdict(summary: Mapping[str, Any]) -> list[str]:
     if best is None:
         return ["No policy gave a number under this load."]
     name, row = best
+    alike = _served_alike(summary, _point_rows(summary))
+    rivals = {other: found.get("tok_s_user") or 0.0 for other, found in alike.items()}
+    if rivals:
+        fastest = rivals.pop(name)
+        second = max(rivals, key=lambda key: rivals[key])
+        times = f", {fastest / rivals[second]:.2f} times {second}" if rivals[second] else ""
+        return [
+            f"{name} serves a user fastest, {number(fastest)} tok/s, at the throughput that the "
+            f"arrivals ask of all{times}."
+        ]
     others = [
         (p["points"][0].get("tok_s_gpu") or 0.0, other)
         for other, p in summary["policies"].items()

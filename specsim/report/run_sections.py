@@ -351,7 +351,7 @@ def point_section(summary: Mapping[str, Any]) -> Section:
         "Output throughput",
         bars,
         x_label="output throughput, tok/s/GPU",
-        x_format=lambda v: f"{v:,.0f}",
+        x_format=number,
     )
     load = summary["question"].get("concurrency")
     at = load_name(load) if load else "the load asked"

@@ -116,6 +116,23 @@ def test_a_point_run_has_a_page_and_no_picture(tmp_path: Path) -> None:
         write_report(directory, format="png")
 
 
+def test_where_arrivals_decide_the_throughput_speed_is_the_answer(tmp_path: Path) -> None:
+    path = write_scenario(tmp_path, question="{kind: point}")
+    text = path.read_text().replace("{kind: closed_loop}", "{kind: poisson, rate_per_s: 0.02}")
+    path.write_text(text)
+    directory = run_scenario(str(path), out=tmp_path / "runs").directory
+    page = page_of_run(Stored(directory, read_summary(directory), read_manifest(directory)))
+    points = {n: p["points"][0] for n, p in read_summary(directory)["policies"].items()}
+    rates = [point["tok_s_gpu"] for point in points.values()]
+    assert max(rates) < 1.02 * min(rates)
+    fastest = max(points, key=lambda name: points[name]["tok_s_user"])
+    assert page.answer[0].startswith(f"{fastest} serves a user fastest")
+    # So few tokens a second that whole numbers would name several ticks alike.
+    result = next(section for section in page.sections if section.key == "result")
+    ticks = re.findall(r'y="\d+" text-anchor="(?:middle|end)">([^<]+)<', result.choices[0].svg)
+    assert len(set(ticks)) == len(ticks) >= 4
+
+
 def test_no_run_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         write_report(tmp_path, format="html")
