@@ -177,6 +177,13 @@ def test_random_worlds_have_something_to_say_and_someone_to_say_it():
     choose = chooser(np.random.default_rng(7))
     made = [random_world(choose, max_outcomes=limit) for limit in (4, 8, 64) for _ in range(60)]
     assert {world.vocabulary for world in made} == {2, 3}
+    roomy = [random_world(choose, num_requests=1) for _ in range(200)]
+    assert 0.1 < np.mean([world.vocabulary == 3 for world in roomy]) < 0.4
+    masses = [
+        (mass for world in roomy for law in table(world).values() for mass in law)
+        for table in (lambda w: w.requests[0].target, lambda w: w.requests[0].draft[0])
+    ]
+    assert all(0 in set(own) for own in masses)
     for world in made:
         assert world.requests[0].joins_at == 0
         if len(world.requests) == 1:

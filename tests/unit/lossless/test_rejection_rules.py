@@ -313,3 +313,18 @@ def test_a_drafter_that_is_the_target_is_never_rejected(verify):
     length = rng.integers(0, 4, 300)
     given = (draft, p, p[:, :3], length, rng.random((300, 3)), rng.random(300))
     assert verify(*given)[0].tolist() == length.tolist()
+
+
+@pytest.mark.parametrize("verify", [verify_tokens, verify_block])
+@pytest.mark.parametrize("count", [2, 3])
+def test_blocks_verified_together_end_as_each_alone(verify, count):
+    rng = np.random.default_rng(count)
+    for _ in range(40):
+        p = rng.dirichlet(np.full(4, 0.5), (count, 3))
+        q = rng.dirichlet(np.full(4, 0.5), (count, 2))
+        draft = rng.integers(0, 4, (count, 2))
+        length, accept, pick = rng.integers(0, 3, count), rng.random((count, 2)), rng.random(count)
+        given = (draft, p, q, length, accept, pick)
+        together = np.stack(verify(*given))
+        alone = [np.stack(verify(*(x[i : i + 1] for x in given)))[:, 0] for i in range(count)]
+        assert together.T.tolist() == np.array(alone).tolist()
