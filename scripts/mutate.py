@@ -76,6 +76,8 @@ class Record:
         entering = {test for tests in lines.values() for test in tests} - {""}
         if self.runs_early(module, mutant):
             direct |= entering
+            # Who only reads what an import has made, such as a schema, enters no line of it.
+            entering |= set(self.seconds)
         sound = sorted(self.seconds, key=self.seconds.__getitem__)
         return (
             [test for test in sound if test in direct],
