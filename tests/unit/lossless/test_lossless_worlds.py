@@ -310,3 +310,8 @@ def test_step_tables_of_random_worlds_come_in_every_shape():
     assert 0.08 < flat < 0.2
     assert 0.05 < falling < 0.2
     assert 0.3 < humped < 0.5
+
+
+def test_a_jagged_step_table_rises_in_uneven_stairs():
+    rises = np.diff(_table("jagged", 200, 0, np.random.default_rng(1)))
+    assert set(rises.tolist()) == {0.0, 0.25, 0.5}

@@ -201,3 +201,9 @@ def test_a_sequential_test_of_one_outcome_says_what_a_test_of_two_could_see():
     found = sequential_test(lambda size: np.array([size]), np.array([1.0]), max_samples=500)
     assert not found.biased
     assert found.visible_bias == visible_bias(500, 1, alpha=found.alpha)
+
+
+def test_a_sequential_test_counts_the_freedom_of_its_law():
+    law = np.array([0.25, 0.25, 0.25, 0.25, 0.0])
+    found = sequential_test(lambda size: np.array([size // 4] * 4 + [0]), law, max_samples=400)
+    assert found.visible_bias == visible_bias(400, 3, alpha=found.alpha)
