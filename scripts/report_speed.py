@@ -28,7 +28,7 @@ from specsim.study.store import to_json
 REQUESTS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 STEPS = (1_000, 4_000, 16_000, 64_000, 256_000)
-MEMORY_STEPS = (100_000, 200_000, 400_000)
+MEMORY_STEPS = (500_000, 1_000_000, 2_000_000)
 REPEATS = 5
 
 
@@ -171,8 +171,8 @@ same R x gamma survivals, timed in the same run.
 
 {table(speeds)}
 
-Runs that the compiled loop does not know (decision 6) go event by event, a step in {general}
-requests.
+Runs that the compiled loop does not know (decision 6) go event by event, a step in
+{general} requests.
 
 {table(plans)}
 
@@ -190,14 +190,15 @@ Slope {found["requests"]["slope"]:.2f} over the larger half; 1 is linear.
 
 Slope {found["ranks"]["slope"]:.2f}: the next rank to act is found by looking at all of them.
 
-In the length of the run: {length} steps (slope {found["length"]["slope"]:.2f}).
+In the length of the run, steps of 16 requests: {length}
+(slope {found["length"]["slope"]:.2f}).
 
 ## Memory
 
 {table(memory)}
 
-Of 16 requests, in a process of its own. A recorded step adds
-{(kept[2] - kept[0]) / span * 2**20:.0f} bytes to the peak; without recording
+The peak of a process of its own, 16 requests. A recorded step adds
+{(kept[2] - kept[0]) / span * 2**20:.0f} bytes; without recording
 {(bare[2] - bare[0]) / span * 2**20:.0f} bytes a step are left, the rows of the requests. So memory
 is not flat in simulated time. A day on 32 ranks of one step in 20 ms is 138 million steps, which
 do not fit; sums by time bins in place of rows would, and are not built.

@@ -286,12 +286,13 @@ def admit(
     """
     left = num_admitted
     for row in range(num_requests):
+        # Without a branch: where a prefix ends is what a processor cannot foresee.
         length = 0
-        while length < gamma:
-            survival = survival_X[row * gamma + length]
-            if not (survival > least and survival > 0.0):
-                break
-            length += 1
+        going = 1
+        for k in range(gamma):
+            survival = survival_X[row * gamma + k]
+            going &= (survival > least) & (survival > 0.0)
+            length += going
         verify_len_R[row] = length
         left -= length
     if least <= 0.0:
