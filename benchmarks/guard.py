@@ -50,7 +50,7 @@ def main() -> int:
         (
             "a step of the compiled loop over one event by event, 256 requests",
             least(lambda: timed(given).step_us, lambda: timed(given, how=simulate).step_us),
-            0.4,
+            0.7,
         ),
         (
             "the walk over its numpy twin, 256 x 7",

@@ -144,31 +144,31 @@ class FusedRun:
     def columns(self) -> Columns:
         """Return the ledger: one row for every submitted request, by index."""
         submitted = int(self._sim.state[State.SUBMITTED])
-        count_QN, time_QN = self._sim.count_QN[:, :submitted], self._sim.time_QN[:, :submitted]
+        count_NQ, time_NQ = self._sim.count_NQ[:submitted], self._sim.time_NQ[:submitted]
         for rank, cell_FC in enumerate(self._sim.cell_DFC):
             running = cell_FC[:, : self._sim.rank_DI[rank, RankState.COUNT]]
             at = running[Cell.REQUEST]
             for count, cell in _FROM_CELL:
-                count_QN[count, at] = running[cell]
-            count_QN[Count.EMITTED, at] = count_QN[Count.OUTPUT, at] - 1 - running[Cell.LEFT]
+                count_NQ[at, count] = running[cell]
+            count_NQ[at, Count.EMITTED] = count_NQ[at, Count.OUTPUT] - 1 - running[Cell.LEFT]
         return empty_columns(submitted) | {
             "request": np.arange(submitted, dtype=np.int64),
-            "user": count_QN[Count.USER].copy(),
-            "domain": count_QN[Count.DOMAIN].copy(),
-            "rank": count_QN[Count.RANK].copy(),
-            "arrival_s": time_QN[Time.ARRIVAL].copy(),
-            "first_token_s": time_QN[Time.FIRST_TOKEN].copy(),
-            "finish_s": time_QN[Time.FINISH].copy(),
-            "prompt_tokens": count_QN[Count.PROMPT].copy(),
-            "output_tokens": count_QN[Count.OUTPUT].copy(),
-            "rounds": count_QN[Count.ROUNDS].copy(),
-            "verified": count_QN[Count.VERIFIED].copy(),
-            "accepted": count_QN[Count.ACCEPTED].copy(),
-            "emitted": count_QN[Count.EMITTED].copy(),
-            "status": count_QN[Count.STATUS].copy(),
-            "admitted_s": time_QN[Time.ADMITTED].copy(),
-            "closed_s": time_QN[Time.CLOSED].copy(),
-            "session": count_QN[Count.USER].copy(),
+            "user": count_NQ[:, Count.USER].copy(),
+            "domain": count_NQ[:, Count.DOMAIN].copy(),
+            "rank": count_NQ[:, Count.RANK].copy(),
+            "arrival_s": time_NQ[:, Time.ARRIVAL].copy(),
+            "first_token_s": time_NQ[:, Time.FIRST_TOKEN].copy(),
+            "finish_s": time_NQ[:, Time.FINISH].copy(),
+            "prompt_tokens": count_NQ[:, Count.PROMPT].copy(),
+            "output_tokens": count_NQ[:, Count.OUTPUT].copy(),
+            "rounds": count_NQ[:, Count.ROUNDS].copy(),
+            "verified": count_NQ[:, Count.VERIFIED].copy(),
+            "accepted": count_NQ[:, Count.ACCEPTED].copy(),
+            "emitted": count_NQ[:, Count.EMITTED].copy(),
+            "status": count_NQ[:, Count.STATUS].copy(),
+            "admitted_s": time_NQ[:, Time.ADMITTED].copy(),
+            "closed_s": time_NQ[:, Time.CLOSED].copy(),
+            "session": count_NQ[:, Count.USER].copy(),
         }
 
     # What the loop asks for
@@ -185,23 +185,23 @@ class FusedRun:
         while drawn < wanted:
             chunk = self._source.chunk()
             size = len(chunk.domain)
-            if drawn + size > self._sim.count_QN.shape[1]:
+            if drawn + size > len(self._sim.count_NQ):
                 self._grow(max(2 * drawn, drawn + size))
-            new = self._sim.count_QN[:, drawn : drawn + size]
-            new[Count.DOMAIN] = chunk.domain
+            new = self._sim.count_NQ[drawn : drawn + size]
+            new[:, Count.DOMAIN] = chunk.domain
             within = (chunk.sequence_u * width_D[chunk.domain]).astype(np.int64)
-            new[Count.SEQUENCE] = first_D[chunk.domain] + within
-            new[Count.PROMPT], new[Count.OUTPUT] = chunk.prompt_tokens, chunk.output_tokens
-            new[Count.RANK] = -1
+            new[:, Count.SEQUENCE] = first_D[chunk.domain] + within
+            new[:, Count.PROMPT], new[:, Count.OUTPUT] = chunk.prompt_tokens, chunk.output_tokens
+            new[:, Count.RANK] = -1
             drawn += size
         self._sim.state[State.DRAWN] = drawn
 
     def _grow(self, size: int) -> None:
-        old_QN, old_s_QN = self._sim.count_QN, self._sim.time_QN
-        count_QN = np.zeros((len(Count), size), dtype=np.int64)
-        time_QN = np.full((len(Time), size), np.nan)
-        count_QN[:, : old_QN.shape[1]], time_QN[:, : old_s_QN.shape[1]] = old_QN, old_s_QN
-        self._sim = self._sim._replace(count_QN=count_QN, time_QN=time_QN)
+        old = len(self._sim.count_NQ)
+        count_NQ = np.zeros((size, len(Count)), dtype=np.int64)
+        time_NQ = np.full((size, len(Time)), np.nan)
+        count_NQ[:old], time_NQ[:old] = self._sim.count_NQ, self._sim.time_NQ
+        self._sim = self._sim._replace(count_NQ=count_NQ, time_NQ=time_NQ)
 
     def _arrive(self) -> None:
         """Put the next chunk of arrivals at hand: times add up gap by gap, as a clock's do."""
@@ -225,7 +225,7 @@ class FusedRun:
     def _conserve(self) -> None:
         """Hold arrivals against where they are."""
         submitted, finished = (int(self._sim.state[s]) for s in (State.SUBMITTED, State.FINISHED))
-        status = self._sim.count_QN[Count.STATUS, :submitted]
+        status = self._sim.count_NQ[:submitted, Count.STATUS]
         running = int(self._sim.rank_DI[:, RankState.COUNT].sum())
         waiting = int(self._sim.rank_DI[:, RankState.WAITING].sum())
         assert (
@@ -279,8 +279,8 @@ def _arrays(given: RunInput, rule: Rule, cost: StepCost, spec: IntArray) -> Sim:
         survival_X=key_X.view(np.float32),
         digit_W=np.zeros(DIGITS, dtype=np.uint32),
         done_2C=np.zeros((2, capacity), dtype=np.int64),
-        count_QN=np.zeros((len(Count), 0), dtype=np.int64),
-        time_QN=np.full((len(Time), 0), np.nan),
+        count_NQ=np.zeros((0, len(Count)), dtype=np.int64),
+        time_NQ=np.full((0, len(Time)), np.nan),
         arrival_s_A=np.zeros(0),
         log_s=np.zeros((0, 0)),
         log_i=np.zeros((0, 0), dtype=np.int64),

@@ -104,8 +104,8 @@ def submit(sim: Sim, user: int) -> None:
     request = state[State.SUBMITTED]
     state[State.SUBMITTED] += 1
     _count(sim, 1)
-    sim.count_QN[Count.USER, request] = user
-    sim.time_QN[Time.ARRIVAL, request] = sim.clock[Clock.NOW]
+    sim.count_NQ[request, Count.USER] = user
+    sim.time_NQ[request, Time.ARRIVAL] = sim.clock[Clock.NOW]
     queue = 0
     if sim.spec[Spec.ROUTER] == Router.CENTRAL_QUEUE:
         woken = 0
@@ -122,9 +122,9 @@ def submit(sim: Sim, user: int) -> None:
                 least = load
                 queue = rank
         woken = queue
-    sim.count_QN[Count.NEXT, request] = -1
+    sim.count_NQ[request, Count.NEXT] = -1
     if rank_DI[queue, RankState.WAITING]:
-        sim.count_QN[Count.NEXT, rank_DI[queue, RankState.LAST]] = request
+        sim.count_NQ[rank_DI[queue, RankState.LAST], Count.NEXT] = request
     else:
         rank_DI[queue, RankState.FIRST] = request
     rank_DI[queue, RankState.LAST] = request
@@ -147,26 +147,26 @@ def _count(sim: Sim, change: int) -> None:
 def _form(sim: Sim, d: int) -> bool:
     """Admit from the queue up to the cap; False if the drawn requests ran out on the way."""
     spec, state, rank_I, cell_FC = sim.spec, sim.state, sim.rank_DI[d], sim.cell_DFC[d]
-    count_QN, time_QN, now_s = sim.count_QN, sim.time_QN, sim.clock[Clock.NOW]
+    count_NQ, time_NQ, now_s = sim.count_NQ, sim.time_NQ, sim.clock[Clock.NOW]
     queue_I = sim.rank_DI[0 if spec[Spec.ROUTER] == Router.CENTRAL_QUEUE else d]
     while queue_I[RankState.WAITING] and rank_I[RankState.COUNT] < spec[Spec.CAPACITY]:
         request = queue_I[RankState.FIRST]
-        output = count_QN[Count.OUTPUT, request]
+        output = count_NQ[request, Count.OUTPUT]
         if output == 1 and state[State.SUBMITTED] == state[State.DRAWN]:
             return False
-        queue_I[RankState.FIRST] = count_QN[Count.NEXT, request]
+        queue_I[RankState.FIRST] = count_NQ[request, Count.NEXT]
         queue_I[RankState.WAITING] -= 1
-        count_QN[Count.RANK, request] = d
-        count_QN[Count.STATUS, request] = Status.RUNNING
-        time_QN[Time.ADMITTED, request] = now_s
-        time_QN[Time.FIRST_TOKEN, request] = now_s
+        count_NQ[request, Count.RANK] = d
+        count_NQ[request, Count.STATUS] = Status.RUNNING
+        time_NQ[request, Time.ADMITTED] = now_s
+        time_NQ[request, Time.FIRST_TOKEN] = now_s
         if output == 1:  # the prefill's token was all of it
             _close(sim, request)
             continue
         slot = rank_I[RankState.COUNT]
         rank_I[RankState.COUNT] += 1
-        rank_I[RankState.KV] += count_QN[Count.PROMPT, request]
-        sequence = count_QN[Count.SEQUENCE, request]
+        rank_I[RankState.KV] += count_NQ[request, Count.PROMPT]
+        sequence = count_NQ[request, Count.SEQUENCE]
         cell_FC[Cell.REQUEST, slot] = request
         cell_FC[Cell.ROW, slot] = sim.first_row_S[sequence]
         cell_FC[Cell.SEQUENCE, slot] = sequence
@@ -184,17 +184,17 @@ def _form(sim: Sim, d: int) -> bool:
 def _close(sim: Sim, request: int) -> None:
     """Close a request that emitted its last token, and let its user go on."""
     spec, state = sim.spec, sim.state
-    sim.count_QN[Count.EMITTED, request] = sim.count_QN[Count.OUTPUT, request] - 1
-    sim.count_QN[Count.STATUS, request] = Status.FINISHED
-    sim.time_QN[Time.FINISH, request] = sim.clock[Clock.NOW]
-    sim.time_QN[Time.CLOSED, request] = sim.clock[Clock.NOW]
+    sim.count_NQ[request, Count.EMITTED] = sim.count_NQ[request, Count.OUTPUT] - 1
+    sim.count_NQ[request, Count.STATUS] = Status.FINISHED
+    sim.time_NQ[request, Time.FINISH] = sim.clock[Clock.NOW]
+    sim.time_NQ[request, Time.CLOSED] = sim.clock[Clock.NOW]
     _count(sim, -1)
     state[State.FINISHED] += 1
     if state[State.FINISHED] == spec[Spec.STOP_REQUESTS]:
         if state[State.ENDED] == Ending.NOT_YET:
             state[State.ENDED] = Ending.REQUESTS
     elif spec[Spec.CLOSED]:
-        submit(sim, sim.count_QN[Count.USER, request])
+        submit(sim, sim.count_NQ[request, Count.USER])
     all_done = state[State.IN_SYSTEM] == 0 and state[State.SUBMITTED] == spec[Spec.ALL]
     if all_done and state[State.ENDED] == Ending.NOT_YET:
         state[State.ENDED] = Ending.ALL_DONE
@@ -268,14 +268,14 @@ def _commit(sim: Sim, d: int) -> None:
 def _drop(sim: Sim, d: int, finished: int) -> None:
     """Take the requests of the finished slots out, in order; close the gaps."""
     rank_I, cell_FC, gamma = sim.rank_DI[d], sim.cell_DFC[d], sim.spec[Spec.GAMMA]
-    lag, count_QN, slot_C = sim.spec[Spec.LAG], sim.count_QN, sim.done_2C[0]
+    lag, count_NQ, slot_C = sim.spec[Spec.LAG], sim.count_NQ, sim.done_2C[0]
     for i in range(finished):
         slot = slot_C[i]
         request = cell_FC[Cell.REQUEST, slot]
-        count_QN[Count.ROUNDS, request] = cell_FC[Cell.ROUNDS, slot]
-        count_QN[Count.VERIFIED, request] = cell_FC[Cell.VERIFIED, slot]
-        count_QN[Count.ACCEPTED, request] = cell_FC[Cell.ACCEPTED, slot]
-        context = count_QN[Count.PROMPT, request] + count_QN[Count.OUTPUT, request] - 1
+        count_NQ[request, Count.ROUNDS] = cell_FC[Cell.ROUNDS, slot]
+        count_NQ[request, Count.VERIFIED] = cell_FC[Cell.VERIFIED, slot]
+        count_NQ[request, Count.ACCEPTED] = cell_FC[Cell.ACCEPTED, slot]
+        context = count_NQ[request, Count.PROMPT] + count_NQ[request, Count.OUTPUT] - 1
         rank_I[RankState.KV] -= context
         for age in range(lag):
             row = sim.ring_row_DLC[d, age, slot]

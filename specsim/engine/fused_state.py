@@ -169,8 +169,8 @@ class Sim(NamedTuple):
         scratch_X, key_X: uint32; `survival_X`: the same memory as `key_X`, float32.
         digit_W: uint32 `[kernels.DIGITS]`.
         done_2C: slots of the requests that a step finished, and the requests, int64 `[2, C]`.
-        count_QN: int64 `[Count, requests]`.
-        time_QN: float64 `[Time, requests]`.
+        count_NQ: int64 `[requests, Count]`: all of a request in one place.
+        time_NQ: float64 `[requests, Time]`.
         arrival_s_A: the next arrivals' times; empty if there are none but those at time 0.
         log_s, log_i: the step log, as `metrics.record.StepLog.block`.
     """
@@ -203,8 +203,8 @@ class Sim(NamedTuple):
     survival_X: Any
     digit_W: Any
     done_2C: Any
-    count_QN: Any
-    time_QN: Any
+    count_NQ: Any
+    time_NQ: Any
     arrival_s_A: Any
     log_s: Any
     log_i: Any

@@ -154,8 +154,8 @@ class StepLog:
     def columns(self) -> Columns:
         """Return the rows so far as columns."""
         self._store()
-        times = np.concatenate([block for block, _ in self._blocks])
-        counts = np.concatenate([block for _, block in self._blocks])
-        columns: Columns = {name: times[:, i].copy() for i, name in enumerate(_STEP_TIMES)}
-        columns |= {name: counts[:, i].copy() for i, name in enumerate(_STEP_COUNTS)}
+        columns: Columns = {}
+        for names, part in ((_STEP_TIMES, 0), (_STEP_COUNTS, 1)):
+            for i, name in enumerate(names):  # one at a time: no second copy of the whole log
+                columns[name] = np.concatenate([block[part][:, i] for block in self._blocks])
         return columns
