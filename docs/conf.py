@@ -8,6 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from typing import Any  # noqa: E402
+
+from docutils import nodes  # noqa: E402
+from latex2mathml.converter import convert  # noqa: E402
+
 import specsim  # noqa: E402
 
 project = "specsim"
@@ -24,7 +29,7 @@ myst_heading_anchors = 3
 autodoc_mock_imports = ["torch", "safetensors", "transformers", "gguf", "tokenizers", "perfetto"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -37,3 +42,16 @@ html_static_path: list[str] = []
 html_theme_options = {"navigation_with_keys": True}
 html_copy_source = False
 html_show_sourcelink = False
+html_math_renderer = "mathml"
+
+
+def math(writer: Any, node: nodes.Element) -> None:
+    """Write an equation as MathML: browsers draw it without a script from elsewhere."""
+    block = isinstance(node, nodes.math_block)
+    text = convert(node.astext(), display="block" if block else "inline")
+    writer.body.append(f"<div>{text}</div>" if block else text)
+    raise nodes.SkipNode
+
+
+def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (math, None), (math, None))
