@@ -4,6 +4,7 @@
 # make bench     every benchmark, and the short form with its ratios to the floor
 # make guard     fails if a step has drifted from its floor (ratios, not times)
 # make docs      the documentation, build/docs/index.html; warnings are errors
+# make wheel-test  builds the wheel and uses it in a clean environment, from another folder
 # make paper     the DSpark paper's figures beside the simulator's, reports/dspark_paper
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 PIP_FLAGS ?= -q --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: run test test-all lint types docs bench guard paper schema clean
+.PHONY: run test test-all lint types docs wheel-test bench guard paper schema clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +55,9 @@ docs: $(VENV)/core.done
 	$(BIN)/python scripts/write_docs.py --check
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo build/docs/index.html
+
+wheel-test: $(VENV)/core.done
+	$(BIN)/python scripts/wheel_test.py dist
 
 paper: $(VENV)/core.done
 	$(BIN)/python scripts/report_paper.py --jobs $(JOBS)

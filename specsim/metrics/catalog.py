@@ -114,6 +114,11 @@ def _e2e(window: Window) -> NDArray[np.float64]:
     return found
 
 
+def _speed_e2e(window: Window) -> float:
+    e2e = _e2e(window)
+    return _mean(window.requests["output_tokens"][e2e > 0] / e2e[e2e > 0])
+
+
 def _tpot(window: Window) -> NDArray[np.float64]:
     decoded = window.requests["output_tokens"] - 1
     service = window.requests["finish_s"] - window.requests["first_token_s"]
@@ -188,8 +193,9 @@ CATALOG: tuple[Metric, ...] = (
         "tok_s_user_e2e_mean",
         "tok/s/user",
         "Mean over finished requests of output tokens over end-to-end seconds (trtllm-bench's "
-        "output throughput per user).",
-        lambda w: _mean(w.requests["output_tokens"] / _e2e(w)),
+        "output throughput per user); without requests that take no time, as one token does where "
+        "no prefill is modelled.",
+        _speed_e2e,
     ),
     Metric(
         "mean_running",
