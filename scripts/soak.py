@@ -101,8 +101,6 @@ def main() -> int:
     laws = {
         "submitted = finished + the others": balance == sum(row[f"requests_{g}"] for g in gone),
         "every request finished": balance == 0,
-        # Little: mean running and waiting against rate times time in system, over the same window.
-        "little_relative_gap": _little(row),
     }
     during = [mib for at, mib in samples if at > began_s]
     quarters = [during[len(during) * k // 4 : len(during) * (k + 1) // 4] for k in range(4)]
@@ -127,15 +125,6 @@ def main() -> int:
     given.out.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(body, indent=1))
     return 0
-
-
-def _little(row: dict[str, float]) -> float:
-    """Return the relative gap between requests in the batches and rate x time in them.
-
-    Emitted tokens are counted without each request's first, so rate x time = tokens/s / speed.
-    """
-    inside = row["mean_running"] * 32
-    return abs(row["output_tok_per_s"] / row["tok_s_user"] - inside) / inside
 
 
 if __name__ == "__main__":
