@@ -158,7 +158,7 @@ def figure_2(ablations: dict[str, Any], trace: DenseTrace) -> None:
     axes[3].set_title("SmolLM2-135M, shipped DSpark drafter", fontsize=10)
     for axis in axes:
         axis.set_xlabel("draft position")
-    axes[3].legend(fontsize=7, loc="upper left")
+    axes[3].legend(fontsize=7, loc="lower left")
     handles, labels = axes[0].get_legend_handles_labels()
     made.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=8)
     axes[0].set_ylabel("P(accepted | earlier ones were)")
