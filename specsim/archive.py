@@ -39,8 +39,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
-    NotImplementedError,
-    RuntimeError,  # encrypted
+    RuntimeError,  # encrypted, or (a kind of it) packed in a way that zipfile does not know
 )
 """All that numpy, zipfile and the decompressors raise on damaged bytes."""
 

@@ -226,12 +226,12 @@ def capacity(
 
 
 def budget(survival_RG: FloatArray, view: BatchView, *, patience: int = NO_PATIENCE_LIMIT) -> int:
-    """Return the K of `capacity` for this step, from survivals live or old; all of them if patient.
+    """Return the K of `capacity` for this step, over survivals that may be live or old.
 
     Args:
         survival_RG: the survivals to walk, `[R, gamma]`.
         view: R, the table and the fixed seconds are the present ones.
-        patience: see `capacity`.
+        patience: see `capacity`; without end if left out.
     """
     return capacity(
         ascending(survival_RG),
