@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from specsim.engine.fused_state import Count, Time
 from specsim.engine.run import ClosedLoop, RunInput, Stop, simulate
 from specsim.study.bench import bench, bench_input, timed
 from specsim.study.store import to_json
@@ -29,9 +28,8 @@ from specsim.study.store import to_json
 REQUESTS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 STEPS = (1_000, 4_000, 16_000, 64_000, 256_000)
-MEMORY_STEPS = (500_000, 1_000_000, 2_000_000)
+MEMORY_STEPS = (250_000, 1_000_000, 4_000_000, 16_000_000)
 REPEATS = 5
-_REQUEST_BYTES = 8 * (len(Count) + len(Time))
 
 
 def per_step_us(given: RunInput, **how: Any) -> float:
@@ -62,12 +60,15 @@ def slope(sizes: tuple[int, ...], costs: list[float]) -> float:
     return float(np.polyfit(np.log(sizes[half:]), np.log(costs[half:]), 1)[0])
 
 
-def peak_mib(steps: int, record: str) -> float:
-    """Return the peak memory of a process that runs so many steps of 16 requests, MiB."""
+def peak_mib(steps: int) -> float:
+    """Return the peak memory of a process that runs and sums up so many steps of 16 requests."""
     code = (
         "import resource; from dataclasses import replace; from specsim.engine.run import run; "
-        "from specsim.study.bench import bench_input; "
-        f"out = run(replace(bench_input(16, steps={steps}), record={record!r})); "
+        "from specsim.metrics.catalog import measure, summarise; "
+        "from specsim.metrics.record import Bounded; from specsim.study.bench import bench_input; "
+        f"out = run(replace(bench_input(16, steps={steps}), record=Bounded())); "
+        "summarise(measure(steps=out.steps, requests=out.requests, end_s=out.end_s, ranks=1, "
+        "gpus_per_rank=1, cut_warmup=True, requests_each=out.requests_each)); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
     command = [sys.executable, "-c", code]
@@ -92,10 +93,7 @@ def measure() -> dict[str, Any]:
     }
     by_length = [timed(bench_input(16, steps=s)).seconds for s in STEPS]
     found["length"] = {"steps": STEPS, "seconds": by_length, "slope": slope(STEPS, by_length)}
-    found["memory"] = {
-        record: {"steps": MEMORY_STEPS, "peak_mib": [peak_mib(s, record) for s in MEMORY_STEPS]}
-        for record in ("steps", "none")
-    }
+    found["memory"] = {"steps": MEMORY_STEPS, "peak_mib": [peak_mib(s) for s in MEMORY_STEPS]}
     found["own_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
 
@@ -153,16 +151,13 @@ def text(found: dict[str, Any]) -> str:
     grows.append(("us/step", *(f"{v:.1f}" for v in found["requests"]["step_us"])))
     ranks = [("ranks", *map(str, found["ranks"]["sizes"]))]
     ranks.append(("us/step", *(f"{v:.1f}" for v in found["ranks"]["step_us"])))
-    memory = [("steps", *map(str, MEMORY_STEPS))]
-    for record, row in found["memory"].items():
-        memory.append((f"record {record}, MiB", *(f"{v:.0f}" for v in row["peak_mib"])))
+    memory = [("steps", *(f"{n:,}" for n in MEMORY_STEPS))]
+    memory.append(("peak MiB", *(f"{v:.0f}" for v in found["memory"]["peak_mib"])))
     general = ", ".join(f"{v:.0f} us at {k}" for k, v in found["general_step_us"].items())
     length = ", ".join(
         f"{s:.2f} s for {n:,}"
         for n, s in zip(found["length"]["steps"], found["length"]["seconds"], strict=True)
     )
-    kept = found["memory"]["steps"]["peak_mib"]
-    span = MEMORY_STEPS[-1] - MEMORY_STEPS[0]
     return f"""# Speed
 
 Measured by `python scripts/report_speed.py` on one core of a two-core virtual machine (load
@@ -199,11 +194,9 @@ In the length of the run, steps of 16 requests: {length}
 
 {table(memory)}
 
-The peak of a process of its own, 16 requests. A recorded step adds
-{(kept[2] - kept[0]) / span * 2**20:.0f} bytes. Without recording the peak is where the building of
-the trace put it; rows of requests grow all the same, by {_REQUEST_BYTES} bytes each (derived). So
-memory is not flat in simulated time: a day on 32 ranks of one step in 20 ms is 138 million steps,
-whose rows do not fit. Sums by time bins in place of rows would, and are not built.
+The peak of a process of its own, 16 requests on one rank, its summary included. Rows are kept up to
+a million steps and half a million requests; beyond, steps are merged and requests sampled (decision
+8), so memory is flat in simulated time.
 """
 
 

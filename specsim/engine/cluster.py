@@ -19,7 +19,8 @@ from specsim.engine.rank import Rank
 from specsim.engine.request import Request, RequestSource
 from specsim.engine.router import Router
 from specsim.engine.step import Slot
-from specsim.metrics.record import Columns, Status, StepLog
+from specsim.metrics.record import Columns, Status
+from specsim.metrics.steplog import StepLog
 from specsim.workload.feed import Arrival
 
 IntArray = NDArray[np.int64]
@@ -404,20 +405,24 @@ class Cluster:
         assert said.count(Status.RUNNING) == where["running"], f"{where}: status differs"
         assert said.count(Status.WAITING) == where["waiting"], f"{where}: status differs"
 
-    def columns(self) -> Columns:
-        """Return one row for every submitted request, by index; NaN for what has not happened."""
+    def latest(self) -> Columns:
+        """Return a row for every request that is not in the ledger's log yet, by index.
+
+        Of a log that is not bounded that is every one. NaN stands for what has not happened.
+        """
         running: dict[int, IntArray] = {}
         for rank in self.ranks:
             running |= rank.running_slots()
-        return self.ledger.columns(running)
-
-    def starved(self) -> list[str]:
-        """Name the classes that `starved` finds at the end of the run."""
-        return starved(self.columns(), self.env.now)
+        return self.ledger.latest(running)
 
 
 def starved(requests: Columns, now_s: float) -> list[str]:
-    """Name the classes whose oldest waiting request many later ones have passed."""
+    """Name the classes whose oldest waiting request many later ones have passed.
+
+    Args:
+        requests: rows of all requests from the oldest open one on.
+        now_s: simulated seconds.
+    """
     found: list[str] = []
     admitted_N = np.isfinite(requests["admitted_s"])
     waiting_N = (requests["status"] == Status.WAITING) & ~admitted_N

@@ -31,7 +31,9 @@ from specsim.engine.fused_state import (
 )
 from specsim.engine.ledger import empty_columns
 from specsim.engine.request import RequestSource
-from specsim.metrics.record import Columns, Status, StepLog
+from specsim.metrics.record import Columns, Status
+from specsim.metrics.requestlog import RequestLog
+from specsim.metrics.steplog import StepLog
 from specsim.schedulers.base import Scheduler
 from specsim.schedulers.kernels import DIGITS, Fusible, Rule, RuleKind
 
@@ -42,6 +44,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 NEVER = -1
 _LOG_ROWS = 8192
+_FLUSH_ROWS = 1 << 14
 _FROM_CELL = (
     (Count.ROUNDS, Cell.ROUNDS),
     (Count.VERIFIED, Cell.VERIFIED),
@@ -70,6 +73,7 @@ class FusedRun:
         rule: what its scheduler's plan follows.
         source: draws the requests.
         log: gets the steps.
+        request_log: gets rows of requests when the arrays would grow; of a bounded run alone.
         at_once: requests that are there at time 0.
         closed: whether their users submit again as soon as they are answered.
         gaps_s: gaps between later arrivals, chunk by chunk; None for no later ones.
@@ -82,13 +86,16 @@ class FusedRun:
         *,
         source: RequestSource,
         log: StepLog,
+        request_log: RequestLog,
         at_once: int,
         closed: bool,
         gaps_s: Iterator[FloatArray] | None,
     ) -> None:
         cost, stop = given.cost, given.stop
         assert isinstance(cost, StepCost)
-        self._given, self._source, self._log, self._gaps_s = given, source, log, gaps_s
+        self._given, self._source, self._gaps_s = given, source, gaps_s
+        self._log, self._request_log = log, request_log
+        self._first = 0  # request that row 0 of the arrays belongs to
         spec = np.zeros(len(Spec), dtype=np.int64)
         spec[Spec.GAMMA], spec[Spec.CAPACITY] = given.blocks.gamma, given.capacity
         spec[Spec.RANKS] = given.ranks
@@ -102,7 +109,7 @@ class FusedRun:
         spec[Spec.STOP_REQUESTS] = NEVER if stop.requests is None else stop.requests
         spec[Spec.STOP_TOKENS] = NEVER if stop.tokens is None else stop.tokens
         spec[Spec.ALL] = NEVER if closed or gaps_s is not None else at_once
-        spec[Spec.RECORD] = given.record == "steps"
+        spec[Spec.RECORD] = given.record != "none"
         self._sim = _arrays(given, rule, cost, spec)
         self._new_log()
         self._draw(max(at_once, given.capacity))
@@ -141,18 +148,22 @@ class FusedRun:
             + int(self._sim.state[State.IN_SYSTEM]) * (clock[Clock.NOW] - clock[Clock.CHANGED])
         )
 
-    def columns(self) -> Columns:
-        """Return the ledger: one row for every submitted request, by index."""
-        submitted = int(self._sim.state[State.SUBMITTED])
-        count_NQ, time_NQ = self._sim.count_NQ[:submitted], self._sim.time_NQ[:submitted]
+    def latest(self) -> Columns:
+        """Return rows of the ledger, by index, for the requests that are not in its log yet."""
+        count_NQ = self._sim.count_NQ
         for rank, cell_FC in enumerate(self._sim.cell_DFC):
             running = cell_FC[:, : self._sim.rank_DI[rank, RankState.COUNT]]
             at = running[Cell.REQUEST]
             for count, cell in _FROM_CELL:
                 count_NQ[at, count] = running[cell]
             count_NQ[at, Count.EMITTED] = count_NQ[at, Count.OUTPUT] - 1 - running[Cell.LEFT]
-        return empty_columns(submitted) | {
-            "request": np.arange(submitted, dtype=np.int64),
+        return self._rows(int(self._sim.state[State.SUBMITTED]))
+
+    def _rows(self, count: int) -> Columns:
+        """Return rows of the ledger for the first requests in the arrays."""
+        count_NQ, time_NQ = self._sim.count_NQ[:count], self._sim.time_NQ[:count]
+        return empty_columns(count) | {
+            "request": np.arange(self._first, self._first + count, dtype=np.int64),
             "user": count_NQ[:, Count.USER].copy(),
             "domain": count_NQ[:, Count.DOMAIN].copy(),
             "rank": count_NQ[:, Count.RANK].copy(),
@@ -186,6 +197,9 @@ class FusedRun:
             chunk = self._source.chunk()
             size = len(chunk.domain)
             if drawn + size > len(self._sim.count_NQ):
+                gone = self._flush()
+                drawn, wanted = drawn - gone, wanted - gone
+            if drawn + size > len(self._sim.count_NQ):
                 self._grow(max(2 * drawn, drawn + size))
             new = self._sim.count_NQ[drawn : drawn + size]
             new[:, Count.DOMAIN] = chunk.domain
@@ -202,6 +216,29 @@ class FusedRun:
         time_NQ = np.full((size, len(Time)), np.nan)
         count_NQ[:old], time_NQ[:old] = self._sim.count_NQ, self._sim.time_NQ
         self._sim = self._sim._replace(count_NQ=count_NQ, time_NQ=time_NQ)
+
+    def _flush(self) -> int:
+        """Hand a bounded log the requests before the oldest open one, if they are many.
+
+        Returns:
+            How many; the rest have moved up by that much.
+        """
+        sim, submitted = self._sim, int(self._sim.state[State.SUBMITTED])
+        open_N = sim.count_NQ[:submitted, Count.STATUS] != Status.FINISHED
+        gone = int(open_N.argmax()) if open_N.any() else submitted
+        if not self._request_log.bounded or gone < max(_FLUSH_ROWS, len(sim.count_NQ) // 2):
+            return 0
+        self._request_log.add(self._rows(gone))
+        self._first += gone
+        for array in (sim.count_NQ, sim.time_NQ):
+            array[:-gone] = array[gone:].copy()
+        sim.count_NQ[-gone:], sim.time_NQ[-gone:] = 0, np.nan
+        sim.count_NQ[:, Count.NEXT] -= gone
+        sim.cell_DFC[:, Cell.REQUEST] -= gone
+        sim.rank_DI[:, [RankState.FIRST, RankState.LAST]] -= gone
+        sim.state[[State.SUBMITTED, State.DRAWN]] -= gone
+        sim.spec[Spec.ALL] -= gone
+        return gone
 
     def _arrive(self) -> None:
         """Put the next chunk of arrivals at hand: times add up gap by gap, as a clock's do."""
@@ -226,6 +263,7 @@ class FusedRun:
         """Hold arrivals against where they are."""
         submitted, finished = (int(self._sim.state[s]) for s in (State.SUBMITTED, State.FINISHED))
         status = self._sim.count_NQ[:submitted, Count.STATUS]
+        finished -= self._first  # those that the log has are finished
         running = int(self._sim.rank_DI[:, RankState.COUNT].sum())
         waiting = int(self._sim.rank_DI[:, RankState.WAITING].sum())
         assert (

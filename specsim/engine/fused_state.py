@@ -56,15 +56,15 @@ class Spec(IntEnum):
     CLOSED = 10  # whether a finished request's user submits again at once
     STOP_REQUESTS = 11  # -1 for never, as for the next two
     STOP_TOKENS = 12
-    ALL = 13  # submitted requests after which an empty system ends the run
+    ALL = 13  # requests in the arrays after which an empty system ends the run
     RECORD = 14  # whether steps are logged
 
 
 class State(IntEnum):
     """Whole numbers that change."""
 
-    SUBMITTED = 0  # requests so far
-    DRAWN = 1  # requests whose attributes are there
+    SUBMITTED = 0  # requests in the arrays so far
+    DRAWN = 1  # those whose attributes are there
     IN_SYSTEM = 2
     FINISHED = 3
     EMITTED = 4

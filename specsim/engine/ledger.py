@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 from specsim.engine.request import Request
 from specsim.engine.step import Slot
 from specsim.metrics.record import Columns, Status
+from specsim.metrics.requestlog import RequestLog
 
 IntArray = NDArray[np.int64]
 _FIRST, _END = int(Slot.ROUNDS), int(Slot.EMITTED) + 1
 _NO_COUNTS = [0] * (_END - _FIRST)
+_FLUSH_ROWS = 1 << 14
 
 _COLUMNS = (
     ("request", np.int64),
@@ -54,13 +57,19 @@ class Ledger:
     finished), `closed_s` when it left for whatever reason, `status` (`metrics.record.Status`),
     `admitted_s` when a rank first took it, `prefilled` and `cached` prompt tokens that prefill
     computed (again, after preemptions) and that the prefix cache spared it.
+
+    Args:
+        log: gets the rows of requests that are closed, as all before them are; of a bounded log
+            some at a time, otherwise in the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: RequestLog) -> None:
+        self.log = log
         self.open: dict[int, Request] = {}
         self.closed = [0] * len(Status)
         self.emitted = 0
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[tuple[Any, ...]] = []  # of closed requests that are not in the log
+        self._flush_at = _FLUSH_ROWS
 
     def close(self, request: Request, slot_F: IntArray | None) -> None:
         """Write the row of a request whose status is final."""
@@ -68,6 +77,8 @@ class Ledger:
         row = _row(request, slot_F)
         self._rows.append(row)
         self.closed[request.status] += 1
+        if self.log.bounded and len(self._rows) >= self._flush_at:
+            self._flush()
 
     @property
     def mean_output_tokens(self) -> float:
@@ -75,20 +86,33 @@ class Ledger:
         count = self.closed[Status.FINISHED]
         return self.emitted / count if count else 1.0
 
-    def columns(self, running: Mapping[int, IntArray]) -> Columns:
-        """Return every request by index; NaN for what has not happened.
+    def latest(self, running: Mapping[int, IntArray]) -> Columns:
+        """Return every request that is not in the log, by index; NaN for what has not happened.
 
         Args:
             running: slot columns of the requests in batches, by request index.
         """
-        rows = self._rows + [
+        open_rows = [
             _row(request, running.get(index, request.saved)) for index, request in self.open.items()
         ]
-        rows.sort()
-        return {
-            name: np.array([row[i] for row in rows], dtype=dtype)
-            for i, (name, dtype) in enumerate(_COLUMNS)
-        }
+        return _columns(sorted(self._rows + open_rows))
+
+    def _flush(self) -> None:
+        """Hand the log the closed requests before the oldest open one."""
+        oldest = next(iter(self.open), None)  # they are opened in the order of their indices
+        self._rows.sort()
+        index = [row[0] for row in self._rows]
+        end = len(index) if oldest is None else bisect_left(index, oldest)
+        self.log.add(_columns(self._rows[:end]))
+        del self._rows[:end]
+        self._flush_at = 2 * len(self._rows) + _FLUSH_ROWS
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> Columns:
+    return {
+        name: np.array([row[i] for row in rows], dtype=dtype)
+        for i, (name, dtype) in enumerate(_COLUMNS)
+    }
 
 
 def _row(request: Request, slot_F: IntArray | None) -> tuple[Any, ...]:

@@ -19,7 +19,8 @@ from specsim.engine.clock import Order, after
 from specsim.engine.costs import StepCost
 from specsim.engine.queue import Queue
 from specsim.engine.request import Request
-from specsim.metrics.record import Status, StepLog
+from specsim.metrics.record import Status
+from specsim.metrics.steplog import StepLog
 
 FORBIDDEN_S = 1e6
 """What a forward past the step's token budget is said to last, so that no planner goes there."""

@@ -20,7 +20,8 @@ from specsim.engine.prefill import MixedPrefill
 from specsim.engine.queue import Queue
 from specsim.engine.request import Request
 from specsim.engine.step import Slot
-from specsim.metrics.record import Status, StepLog
+from specsim.metrics.record import Status
+from specsim.metrics.steplog import StepLog
 from specsim.schedulers.base import BatchView, Learner, Scheduler, StepOutcome, checked_observe
 
 __all__ = ["Home", "Rank", "StepCost"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -28,7 +29,9 @@ from specsim.engine.rank import Rank
 from specsim.engine.request import LengthLaw, RequestSource
 from specsim.engine.router import RouterKind, make_router
 from specsim.errors import InputError
-from specsim.metrics.record import Columns, StepLog
+from specsim.metrics.record import Bounded, Columns
+from specsim.metrics.requestlog import RequestLog
+from specsim.metrics.steplog import StepLog
 from specsim.rng import stream
 from specsim.schedulers.base import SchedulerFactory
 from specsim.schedulers.kernels import Rule
@@ -118,7 +121,8 @@ class RunInput:
         priority_shares_C: share of each priority class, the first served first; empty for one.
         deaths: ranks that die.
         pairs: joint law of prompt and output lengths, in place of `prompt` and `output`.
-        record: whether the step log is kept; without it `RunColumns.steps` has no rows.
+        record: whether the step log is kept (with `none`, `RunColumns.steps` has no rows), or kept
+            bounded however long the run.
     """
 
     blocks: Blocks
@@ -140,7 +144,7 @@ class RunInput:
     priority_shares_C: tuple[float, ...] = ()
     deaths: tuple[Death, ...] = ()
     pairs: PairLaw | None = None
-    record: Literal["steps", "none"] = "steps"
+    record: Literal["steps", "none"] | Bounded = "steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +152,18 @@ class RunColumns:
     """What a run leaves behind.
 
     Attributes:
-        requests: one row a submitted request, finished or not.
-        steps: one row a step, in the order of their ends.
+        requests: one row a submitted request, finished or not; of a long bounded run a sample.
+        steps: one row a step, in the order of their ends; of a long bounded run one for several
+            (`metrics.steplog.merged`).
         end_s: simulated time at the end.
         request_seconds: integral of the requests in the system (waiting and running) over the
             run, counted as they come and go.
         prefill_steps: one row a step of the disaggregated prefill ranks; empty columns without.
         ended: why the run ended.
         findings: what a reader must know: ranks that died, spirals, starvation.
+        requests_each: how many requests each row of `requests` stands for.
+        steps_each: how many steps a row of `steps` is made of, the last rows perhaps of less.
+        request_counts: `metrics.account.count_requests` of all requests.
     """
 
     requests: Columns
@@ -165,6 +173,9 @@ class RunColumns:
     prefill_steps: Columns
     ended: str
     findings: tuple[str, ...]
+    requests_each: float
+    steps_each: int
+    request_counts: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +221,20 @@ def simulate(given: RunInput) -> RunColumns:
     else:
         env.run(until=cluster.stop)
     cluster.check_conservation()
+    latest, request_log = cluster.latest(), cluster.ledger.log
+    findings = (*cluster.findings, *starved(latest, env.now))
+    request_log.add(latest)
     return RunColumns(
-        requests=cluster.columns(),
+        requests=request_log.columns(),
         steps=simulation.log.columns(),
         end_s=float(env.now),
         request_seconds=cluster.request_seconds(),
         prefill_steps=simulation.prefill_log.columns(),
         ended=cluster.ended or "seconds",
-        findings=(*cluster.findings, *cluster.starved()),
+        findings=findings,
+        requests_each=request_log.each,
+        steps_each=simulation.log.each,
+        request_counts=request_log.counts,
     )
 
 
@@ -250,26 +267,32 @@ def fused_run(given: RunInput, rule: Rule | None) -> RunColumns | None:
             at_once, gaps_s = 0, _exponential_chunks(given.seed, "arrivals", 1 / rate_per_s)
         case _:
             return None
-    log = StepLog()
+    log, request_log = StepLog(keep=given.record), RequestLog(keep=given.record)
     fused = FusedRun(
         given,
         rule,
         source=_source(given),
         log=log,
+        request_log=request_log,
         closed=isinstance(load, ClosedLoop),
         at_once=at_once,
         gaps_s=gaps_s,
     )
     fused.run()
-    requests = fused.columns()
+    latest = fused.latest()
+    findings = tuple(starved(latest, fused.now_s))
+    request_log.add(latest)
     return RunColumns(
-        requests=requests,
+        requests=request_log.columns(),
         steps=log.columns(),
         end_s=fused.now_s,
         request_seconds=fused.request_seconds(),
         prefill_steps=StepLog().columns(),
         ended=fused.ended,
-        findings=tuple(starved(requests, fused.now_s)),
+        findings=findings,
+        requests_each=request_log.each,
+        steps_each=log.each,
+        request_counts=request_log.counts,
     )
 
 
@@ -292,8 +315,10 @@ def prepare(given: RunInput) -> Simulation:
     """
     _check(given)
     env = Environment()
-    keep = given.record == "steps"
-    ledger, log, prefill_log = Ledger(), StepLog(keep=keep), StepLog(keep=keep)
+    keep = given.record
+    apart_keep = replace(keep, priced=None, steps=None) if isinstance(keep, Bounded) else keep
+    ledger = Ledger(RequestLog(keep=keep))
+    log, prefill_log = StepLog(keep=keep), StepLog(keep=apart_keep)
     classes = max(1, len(given.priority_shares_C))
     router = make_router(
         given.router,

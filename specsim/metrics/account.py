@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -30,32 +31,39 @@ ACCOUNT: Mapping[str, str] = {
 """What `account` counts, with definitions."""
 
 
-def account(requests: Columns, steps: Columns) -> dict[str, float | None]:
+def count_requests(requests: Columns) -> Counter[str]:
+    """Add up what `account` needs of some rows of the ledger; sums of parts add up to the whole."""
+    status = requests["status"]
+    found = Counter({kind.name: int((status == kind).sum()) for kind in Status})
+    for name in ("preemptions", "reroutes", "prefilled", "cached"):
+        found[name] = int(requests[name].sum())
+    whole = requests["prefilled"] + requests["cached"]
+    again = np.maximum(whole - requests["prompt_tokens"], 0)
+    found["prefilled_again"] = int(np.minimum(again, requests["prefilled"]).sum())
+    return found
+
+
+def account(requests: Counter[str], steps: Columns) -> dict[str, float | None]:
     """Count every request of the whole run, warm-up included, and what was done twice.
 
     Keys: those of `ACCOUNT`.
 
     Args:
-        requests: the whole ledger.
+        requests: `count_requests` of the whole ledger.
         steps: the whole step log.
     """
-    status = requests["status"]
     found: dict[str, float | None] = {
-        "requests_submitted": float(len(status)),
-        "all_finished": float((status == Status.FINISHED).sum()),
+        "requests_submitted": float(sum(requests[kind.name] for kind in Status)),
+        "all_finished": float(requests[Status.FINISHED.name]),
     }
     for kind in Status:
         if kind is not Status.FINISHED:
-            found[f"requests_{kind.name.lower()}"] = float((status == kind).sum())
-    found["preemptions"] = float(requests["preemptions"].sum())
-    found["reroutes"] = float(requests["reroutes"].sum())
-    prefilled = float(requests["prefilled"].sum())
-    whole = requests["prefilled"] + requests["cached"]
-    again = np.maximum(whole - requests["prompt_tokens"], 0)
-    again = np.minimum(again, requests["prefilled"])
+            found[f"requests_{kind.name.lower()}"] = float(requests[kind.name])
+    found["preemptions"] = float(requests["preemptions"])
+    found["reroutes"] = float(requests["reroutes"])
+    prefilled, cached = float(requests["prefilled"]), float(requests["cached"])
     found["prefill_tokens"] = prefilled
-    found["prefill_again_share"] = _share(float(again.sum()), prefilled)
-    cached = float(requests["cached"].sum())
+    found["prefill_again_share"] = _share(float(requests["prefilled_again"]), prefilled)
     found["prefix_hit_share"] = _share(cached, prefilled + cached)
     trimmed = float(steps["trimmed"].sum())
     found["trimmed_share"] = _share(trimmed, trimmed + float(steps["verified"].sum()))

@@ -32,6 +32,7 @@ class Window:
         waiting_s: seconds that requests spent in queues inside the window, all together.
         ranks: number of ranks.
         gpus_per_rank: accelerators of one rank.
+        requests_each: how many requests each row of `requests` stands for.
     """
 
     steps: Columns
@@ -41,6 +42,7 @@ class Window:
     waiting_s: float
     ranks: int
     gpus_per_rank: int
+    requests_each: float = 1.0
 
     @property
     def span_s(self) -> float:
@@ -52,6 +54,11 @@ class Window:
         return float(self.steps[column].sum())
 
     @property
+    def num_steps(self) -> float:
+        """Steps: rows, or what merged rows are made of."""
+        return self.total("steps") if "steps" in self.steps else float(len(self.steps["end_s"]))
+
+    @property
     def rounds(self) -> float:
         """Request-steps: the sum of R over steps."""
         return self.total("num_requests")
@@ -59,6 +66,8 @@ class Window:
     @property
     def request_seconds(self) -> NDArray[np.float64]:
         """R times duration of each step, seconds."""
+        if "request_s" in self.steps:
+            return self.steps["request_s"]
         seconds: NDArray[np.float64] = self.steps["num_requests"] * self.steps["duration_s"]
         return seconds
 
@@ -146,7 +155,9 @@ def _latency(
 
 
 def _itl_pooled(q: float) -> Callable[[Window], float]:
-    return lambda w: weighted_percentile(w.steps["duration_s"], w.steps["num_requests"], q)
+    return lambda w: weighted_percentile(
+        w.steps.get("gap_s", w.steps["duration_s"]), w.steps["num_requests"], q
+    )
 
 
 CATALOG: tuple[Metric, ...] = (
@@ -219,7 +230,7 @@ CATALOG: tuple[Metric, ...] = (
         "step_mean_s",
         "s",
         "Mean duration of a step.",
-        lambda w: _ratio(w.total("duration_s"), len(w.steps["end_s"])),
+        lambda w: _ratio(w.total("duration_s"), w.num_steps),
     ),
     Metric(
         "acceptance_length",
@@ -280,11 +291,9 @@ CATALOG: tuple[Metric, ...] = (
         "requests_finished",
         "requests",
         "Requests that arrived after the warm-up and finished.",
-        lambda w: float(len(w.requests["request"])),
+        lambda w: float(len(w.requests["request"]) * w.requests_each),
     ),
-    Metric(
-        "steps", "steps", "Steps that ended in the window.", lambda w: float(len(w.steps["end_s"]))
-    ),
+    Metric("steps", "steps", "Steps that ended in the window.", lambda w: w.num_steps),
     Metric("warmup_s", "s", "Simulated seconds cut as warm-up (MSER-5).", lambda w: w.start_s),
     Metric("span_s", "s", "Simulated seconds measured.", lambda w: w.span_s),
 )
@@ -300,7 +309,8 @@ def summarise(window: Window) -> dict[str, float | None]:
     for metric in CATALOG:
         value = metric.of(window)
         found[metric.name] = value if np.isfinite(value) else None
-    steps = {name: column.astype(np.float64) for name, column in window.steps.items()}
+    names = ("num_requests", "emitted", "verified", "accepted")
+    steps = {name: window.steps[name].astype(np.float64) for name in names}
     rounds = steps["num_requests"]
     per_gpu = window.ranks * window.gpus_per_rank
     binned = _by_time(window, steps["emitted"])
@@ -335,6 +345,7 @@ def measure(
     ranks: int,
     gpus_per_rank: int,
     cut_warmup: bool,
+    requests_each: float = 1.0,
 ) -> Window:
     """Cut the warm-up off a run and return what is left to measure.
 
@@ -342,11 +353,12 @@ def measure(
 
     Args:
         steps: the whole step log.
-        requests: the whole ledger.
+        requests: the whole ledger, or a sample of it.
         end_s: where the run ended.
         ranks: number of ranks.
         gpus_per_rank: accelerators of one rank.
         cut_warmup: False measures from time 0 (an offline batch has no steady state).
+        requests_each: how many requests each row of `requests` stands for.
     """
     start_s = 0.0
     whole = Window(steps, requests, 0.0, end_s, 0.0, ranks, gpus_per_rank)
@@ -354,7 +366,7 @@ def measure(
         binned = _by_time(whole, steps["emitted"].astype(np.float64))
         if len(binned):
             start_s = mser5(binned) * end_s / len(binned)
-    inside = steps["end_s"] > start_s
+    first = int(np.searchsorted(steps["end_s"], start_s, side="right"))
     done = (requests["arrival_s"] >= start_s) & np.isfinite(requests["finish_s"])
     # Queues of prefill count, prefill itself and the way to a decoding rank do not.
     admitted_s = requests.get("admitted_s", requests["first_token_s"])
@@ -362,11 +374,12 @@ def measure(
     admitted_s = np.fmin(np.where(np.isfinite(admitted_s), admitted_s, end_s), gone_s)
     waiting_s = np.clip(admitted_s, start_s, end_s) - np.clip(requests["arrival_s"], start_s, end_s)
     return Window(
-        steps={name: column[inside] for name, column in steps.items()},
+        steps={name: column[first:] for name, column in steps.items()},
         requests={name: column[done] for name, column in requests.items()},
         start_s=start_s,
         end_s=end_s,
-        waiting_s=float(waiting_s.sum()),
+        waiting_s=float(waiting_s.sum()) * requests_each,
         ranks=ranks,
         gpus_per_rank=gpus_per_rank,
+        requests_each=requests_each,
     )

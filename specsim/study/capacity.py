@@ -276,7 +276,7 @@ def point_at(scenario: Scenario, policy: str, folder: Path, load: float, *, seed
 
 def _evidence_of(task: _LoadTask) -> Evidence:
     result = run_point(task.point)
-    assert result.requests is not None, "see point_at"
+    assert isinstance(result.requests, dict), "see point_at, which gives no place for a file"
     from_s = result.metrics.get("warmup_s") or 0.0
     return evidence(task.slo, result.metrics, result.requests, from_s=from_s)
 

@@ -12,7 +12,8 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specsim.errors import InputError
@@ -47,6 +48,19 @@ def write_folder(directory: Path, fill: Callable[[Path], None], *, what: str) ->
     except BaseException:
         _remove(partial, whole)
         raise
+
+
+@contextmanager
+def scratch(directory: Path) -> Iterator[Path]:
+    """Name a hidden folder beside `directory` for what is on its way there; removed afterwards.
+
+    Nobody has made it yet. What a killed process leaves of it goes when `directory` is written.
+    """
+    folder = _beside(directory, PARTIAL)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
 
 
 def require_writable(folder: Path) -> None:

@@ -6,9 +6,33 @@ import numpy as np
 
 from specsim.cost.model import StepCost
 from specsim.metrics.catalog import Window
+from specsim.metrics.record import Columns
 
 PARTS = ("verify", "prefill", "attention", "draft", "host", "rank_wait", "idle")
 """Parts in the order in which figures stack them."""
+
+
+def time_parts(steps: Columns, cost: StepCost) -> Columns:
+    """Price each step by part: `verify_s`, `prefill_s`, `draft_s` and `host_s`, seconds `[T]`.
+
+    Args:
+        steps: the step log.
+        cost: what its steps cost.
+    """
+    requests_T = steps["num_requests"]
+    prefill_T = steps.get("prefill_tokens", np.zeros_like(requests_T))
+    charged_T = steps.get("charged", np.zeros_like(requests_T))
+    charged_T = np.where(charged_T > 0, charged_T, requests_T + steps["verified"])
+    last = len(cost.verify_s_B) - 1
+    forward_T = cost.verify_s_B[np.minimum(charged_T, last)]
+    decode_T = cost.verify_s_B[np.minimum(np.maximum(charged_T - prefill_T, 0), last)]
+    draft_R = np.array([cost.draft_s(r) for r in range(cost.max_requests + 1)])
+    return {
+        "verify_s": decode_T,
+        "prefill_s": forward_T - decode_T,
+        "draft_s": draft_R[requests_T],
+        "host_s": cost.host_s_R[requests_T],
+    }
 
 
 def time_shares(window: Window, cost: StepCost) -> dict[str, float | None]:
@@ -19,26 +43,18 @@ def time_shares(window: Window, cost: StepCost) -> dict[str, float | None]:
     verify curve counts as `verify` (the cost sources say so).
 
     Args:
-        window: the measured part of the run.
+        window: the measured part of the run; merged rows bring their `time_parts` along.
         cost: what its steps cost.
     """
     steps = window.steps
     total_s = window.span_s * window.ranks
     if total_s <= 0 or len(steps["end_s"]) == 0:
         return {f"time_{part}_share": None for part in PARTS}
-    requests_T = steps["num_requests"]
-    own_T = steps.get("own_s", steps["duration_s"])
-    prefill_T = steps.get("prefill_tokens", np.zeros_like(requests_T))
-    charged_T = steps.get("charged", np.zeros_like(requests_T))
-    charged_T = np.where(charged_T > 0, charged_T, requests_T + steps["verified"])
-    last = len(cost.verify_s_B) - 1
-    forward_T = cost.verify_s_B[np.minimum(charged_T, last)]
-    decode_T = cost.verify_s_B[np.minimum(np.maximum(charged_T - prefill_T, 0), last)]
-    draft_T = np.array([cost.draft_s(r) for r in range(cost.max_requests + 1)])[requests_T]
-    host_T = cost.host_s_R[requests_T]
-    verify_s, draft_s, host_s = (float(part.sum()) for part in (decode_T, draft_T, host_T))
-    prefill_s = float((forward_T - decode_T).sum())
-    own_s = float(own_T.sum())
+    parts = steps if "verify_s" in steps else time_parts(steps, cost)
+    verify_s, prefill_s, draft_s, host_s = (
+        float(parts[name].sum()) for name in ("verify_s", "prefill_s", "draft_s", "host_s")
+    )
+    own_s = float(steps.get("own_s", steps["duration_s"]).sum())
     attention_s = own_s - verify_s - prefill_s - draft_s - host_s
     if abs(attention_s) < 1e-6 * own_s:
         attention_s = 0.0  # what is left over by rounding

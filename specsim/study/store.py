@@ -7,17 +7,22 @@ way, with `status: incomplete` in its manifest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
 from specsim.jsontext import read_json
-from specsim.metrics.record import Columns
+from specsim.metrics.record import Columns, Sink
 from specsim.study.folder import recover, write_folder
+
+TABLES = ("requests", "steps")
+Rows = Columns | Path
+"""Rows of one table of one point, or the file that holds them (`Spool`)."""
 
 
 def to_json(value: Any) -> str:
@@ -25,10 +30,62 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) -> None:
+class Spool:
+    """Parquet files for the rows of one point that are too many to keep in memory.
+
+    Args:
+        folder: where they go, made when the first rows come; None takes nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder, self._stem = folder, uuid.uuid4().hex
+        self._writers: dict[str, Any] = {}
+
+    def sink(self, table: str) -> Sink | None:
+        """Return what takes rows of `table`, None if nothing does.
+
+        The sink raises `InputError` if they cannot be written.
+        """
+        if self._folder is None:
+            return None
+        folder = self._folder
+
+        def take(rows: Columns) -> None:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            columns = pa.table({name: _arrow(column) for name, column in rows.items()})
+            path = folder / self._name(table)
+            try:
+                if table not in self._writers:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self._writers[table] = pq.ParquetWriter(
+                        path, columns.schema, compression="zstd"
+                    )
+                self._writers[table].write_table(columns)
+            except OSError as error:
+                raise InputError(
+                    f"{path}: the {table} of a long run cannot be written: "
+                    f"{error.strerror or error}; choose another place with --out, or record less"
+                ) from error
+
+        return take
+
+    def close(self) -> dict[str, Path]:
+        """End the files; return those that hold rows, by table."""
+        for writer in self._writers.values():
+            writer.close()
+        return {table: cast("Path", self._folder) / self._name(table) for table in self._writers}
+
+    def _name(self, table: str) -> str:
+        return f"{self._stem}.{table}.parquet"
+
+
+def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Rows]]) -> None:
     """Write the columns of many points, `policy` and `concurrency` in front, a row group each.
 
-    One point at a time is turned into Arrow, so that memory does not grow with their number.
+    One point at a time, or one part of a long one, is turned into Arrow, so that memory does not
+    grow with their number.
     """
     # Imported where a run is written: the processes that simulate do without it.
     import pyarrow as pa
@@ -37,7 +94,7 @@ def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) 
     policies = sorted({name for name, _, _ in parts})
     writer: pq.ParquetWriter | None = None
     try:
-        for name, users, columns in parts:
+        for name, users, columns in _in_memory(parts):
             length = len(next(iter(columns.values())))
             codes = _arrow(np.full(length, policies.index(name), dtype=np.int32))
             table = pa.table(
@@ -55,6 +112,21 @@ def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Columns]]) 
             writer.close()
 
 
+def _in_memory(
+    parts: Sequence[tuple[str, int | None, Rows]],
+) -> Iterator[tuple[str, int | None, Columns]]:
+    import pyarrow.parquet as pq
+
+    for name, users, rows in parts:
+        if not isinstance(rows, Path):
+            yield name, users, rows
+            continue
+        file = pq.ParquetFile(rows)
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            yield name, users, {key: table[key].to_numpy() for key in table.column_names}
+
+
 def _arrow(column: NDArray[Any]) -> Any:
     """Wrap a column of numbers without a copy, and without importing pandas as `pa.array` does."""
     import pyarrow as pa
@@ -68,7 +140,7 @@ def write_run(
     *,
     manifest: Mapping[str, Any],
     summary: Mapping[str, Any],
-    tables: Mapping[str, Sequence[tuple[str, int | None, Columns]]],
+    tables: Mapping[str, Sequence[tuple[str, int | None, Rows]]],
     files: Mapping[str, bytes],
 ) -> None:
     """Write a run directory, replacing one of the same name.
@@ -77,8 +149,7 @@ def write_run(
         directory: its final path.
         manifest: what was run, from what, how it ended.
         summary: what came out; the same scenario and seed give the same bytes.
-        tables: `requests` and `steps`: (policy, concurrency, columns) of every point; none of
-            them, no file.
+        tables: `TABLES`: (policy, concurrency, rows) of every point; none of them, no file.
         files: further files by name, such as pictures.
 
     Raises:

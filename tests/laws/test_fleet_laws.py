@@ -156,7 +156,7 @@ def check_instant(simulation: Simulation) -> None:
 
 
 def check_end(simulation: Simulation) -> None:
-    requests, steps = simulation.cluster.columns(), simulation.log.columns()
+    requests, steps = simulation.cluster.latest(), simulation.log.columns()
     status = requests["status"]
     np.testing.assert_array_equal(requests["request"], np.arange(len(status)))
     for name in ("emitted", "verified", "accepted"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specsim.metrics.catalog import CATALOG, measure, summarise, weighted_percentile
-from specsim.metrics.record import StepLog
+from specsim.metrics.steplog import StepLog
 
 NAN = float("nan")
 
@@ -122,6 +122,5 @@ def test_the_log_grows() -> None:
             waiting=0,
             kv_tokens=0,
         )
-    assert len(log) == 3000
     np.testing.assert_array_equal(log.columns()["num_requests"], np.arange(3000))
     assert log.emitted == 3000

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+from functools import partial
+
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from specsim.acceptance.trace import save_trace
 from specsim.cost.table import Provenance, StepTable, curve, save_table
 from specsim.errors import InputError, ScenarioError
+from specsim.metrics.record import Bounded
 from specsim.study.rerun import rerun
 from specsim.study.run import run_scenario
 from specsim.study.store import read_manifest, read_summary
@@ -190,3 +196,37 @@ def test_requests_that_nobody_serves_are_told(tmp_path) -> None:
     told = [w for w in summary["warnings"] if "could not be served" in w]
     assert len(told) == len(summary["policies"])
     assert told[0].startswith("no_speculation at 32 users a rank: of 32 requests 32 could not be")
+
+
+def test_a_long_run_is_stored_whole_and_summarised_from_what_fits(
+    scenario, tmp_path, monkeypatch
+) -> None:
+    small = partial(Bounded, most_steps=256, most_requests=40)
+    whole = run_scenario(str(scenario), out=tmp_path / "whole")
+    monkeypatch.setattr("specsim.study.run.Bounded", small)
+    found = run_scenario(str(scenario), out=tmp_path / "long")
+    assert {path.name for path in (tmp_path / "long").iterdir()} == {found.directory.name}
+    for table in ("requests", "steps"):
+        stored, wanted = (
+            pq.read_table(run.directory / f"{table}.parquet").to_pandas() for run in (found, whole)
+        )
+        assert len(stored) > 300
+        pd.testing.assert_frame_equal(stored, wanted, check_exact=True)
+    points = whole.summary["policies"]["topk"]["points"]
+    for wanted, got in zip(points, found.summary["policies"]["topk"]["points"], strict=True):
+        for name in ("tok_s_gpu", "tok_s_user", "budget_tokens", "longest_forward_tokens"):
+            assert got[name] == pytest.approx(wanted[name], rel=0.02)
+        assert got["all_finished"] == wanted["all_finished"]
+    assert "long run: one request in " in str(found.summary)
+    assert "long run: sums over 4 steps" in str(found.summary)
+
+
+def test_a_full_disk_under_a_long_run_is_told(scenario, tmp_path, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("specsim.study.run.Bounded", partial(Bounded, most_requests=40))
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(InputError, match=r"requests of a long run.*No space left.*--out"):
+        run_scenario(str(scenario), out=tmp_path / "long")
+    assert not list((tmp_path / "long").iterdir())
