@@ -178,7 +178,8 @@ def agrees(wanted: list[str], printed: list[str]) -> bool:
     The name of a run's folder may differ: it is a digest of its inputs, and a table that a page has
     just fitted bears the date.
     """
-    wanted, printed = ([_RUN.sub("runs/*", w.rstrip()) for w in part] for part in (wanted, printed))
+    wanted = [_RUN.sub("runs/*", line.rstrip()) for line in wanted]
+    printed = [_RUN.sub("runs/*", line) for line in printed]
     pattern = "".join(
         r"(?:.*\n)*?" if line.strip() == ".." else re.escape(line) + r"\n" for line in wanted
     )
