@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 PART_NAMES = {
@@ -103,15 +105,29 @@ class Stored:
     summary: Mapping[str, Any]
     manifest: Mapping[str, Any]
 
-    def columns(self, file: str, policy: str, load: int | None) -> dict[str, NDArray[Any]]:
-        """Return the columns of `requests` or `steps` of one point."""
-        where = [("policy", "==", policy)]
-        if load is not None:
-            where.append(("concurrency", "==", load))  # type: ignore[arg-type]
+    def columns(
+        self, file: str, policy: str, load: int | None, *, most_groups: int | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of one point; nothing if there are none.
+
+        Args:
+            file: `requests` or `steps`.
+            policy, load: which point.
+            most_groups: row groups that are read at most, spread over the run; None for all.
+        """
         path = self.directory / f"{file}.parquet"
         if not path.is_file():
             return {}
-        table = pq.read_table(path, filters=where)
+        where = pc.field("policy") == policy
+        if load is not None:
+            where &= pc.field("concurrency") == load
+        (fragment,) = ds.dataset(path, format="parquet").get_fragments()
+        groups = fragment.split_by_row_group(where)
+        if not groups:
+            return {}
+        most = min(most_groups or len(groups), len(groups))
+        picked = [groups[len(groups) * i // most] for i in range(most)]
+        table = pa.concat_tables(group.to_table(filter=where) for group in picked)
         return {
             name: table[name].to_numpy(zero_copy_only=False)
             for name in table.column_names

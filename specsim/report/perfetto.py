@@ -59,6 +59,11 @@ def write_timeline(
 
 
 def _columns(path: Path, policy: str | None, concurrency: int | None) -> Columns:
+    if path.parent.is_dir() and not path.is_file():
+        raise InputError(
+            f"{path.parent}: has no {path.name}, which a timeline is made of; run the scenario "
+            "again with --set record=steps"
+        )
     try:
         table = pq.read_table(path)
     except (OSError, ValueError) as error:

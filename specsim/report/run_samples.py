@@ -13,6 +13,7 @@ from specsim.report.svg import Chart, Series, StepMark, line_chart, timeline
 
 FloatArray = NDArray[np.float64]
 _TIMELINE_STEPS = 90
+_MOST_GROUPS = 16  # row groups of one point that a page reads: a million rows of a long run
 _QUANTILES = np.concatenate([np.linspace(0, 0.98, 50), np.linspace(0.982, 1.0, 10)])
 
 
@@ -26,7 +27,8 @@ def latency_section(stored: Stored, loads: Sequence[int | None]) -> Section:
     )
     for load in loads[:2]:
         found = {
-            name: stored.columns("requests", name, load) for name in stored.summary["policies"]
+            name: stored.columns("requests", name, load, most_groups=_MOST_GROUPS)
+            for name in stored.summary["policies"]
         }
         for kind, label, sample in kinds:
             series = []
@@ -92,7 +94,8 @@ def timeline_section(stored: Stored, loads: Sequence[int | None]) -> Section:
     """Draw some steps of one rank, for every policy."""
     choices = []
     for name in stored.summary["policies"]:
-        columns = stored.columns("steps", name, loads[0] if loads else None)
+        load = loads[0] if loads else None
+        columns = stored.columns("steps", name, load, most_groups=_MOST_GROUPS)
         if not columns or len(columns["end_s"]) == 0:
             continue
         own = np.flatnonzero(columns["rank"] == columns["rank"].min())

@@ -15,6 +15,7 @@ from specsim.interop.aiperf import aiperf_json
 from specsim.interop.policy_export import Exported, sglang_policy, vllm_policy
 from specsim.interop.prometheus import prometheus_text
 from specsim.interop.vllm_bench import vllm_bench_json
+from specsim.metrics.record import Columns
 from specsim.report.page import Stored
 from specsim.scenario.build import build_arm
 from specsim.scenario.schema import Scenario
@@ -74,7 +75,18 @@ def export(
             seed=scenario.seed,
         )
     stored = Stored(directory, summary, manifest)
-    requests = stored.columns("requests", name, load)
+
+    def rows(table: str) -> Columns:
+        found = stored.columns(table, name, load)
+        if not found:
+            raise InputError(
+                f"{directory} has no {table} of {name}, which {form} is made of: the scenario said "
+                f"record: {json.loads(manifest['scenario'])['record']}; run it again with "
+                "--set record=steps"
+            )
+        return found
+
+    requests = rows("requests")
     done = np.isfinite(requests["finish_s"])
     finished = {key: column[done] for key, column in requests.items()}
     if not done.any():
@@ -82,7 +94,7 @@ def export(
     label = f"{summary['scenario']}/{name}" + (f"/{load}" if load is not None else "")
     duration_s = float(finished["finish_s"].max() - finished["arrival_s"].min())
     if form == "prometheus":
-        steps = stored.columns("steps", name, load)
+        steps = rows("steps")
         return Exported(
             {"metrics.prom": prometheus_text(requests, steps, model=summary["scenario"])}, [], []
         )

@@ -16,6 +16,7 @@ from specsim.interop.aiperf import parse_aiperf_summary
 from specsim.interop.policy_export import vllm_policy
 from specsim.interop.sglang import parse_sglang
 from specsim.interop.vllm_bench import parse_vllm_bench
+from specsim.report.perfetto import write_timeline
 from specsim.study.exports import best_policy, export
 from specsim.study.run import run_scenario
 from specsim.study.store import read_summary
@@ -153,3 +154,24 @@ def test_mistakes(run: Path) -> None:
         export(run, "vllm", policy="topp")
     with pytest.raises(InputError, match="was not run at 9 users"):
         export(run, "vllm", policy="topk", concurrency=9)
+
+
+@pytest.mark.parametrize(
+    ("record", "form", "missing"),
+    [
+        ("none", "vllm", "requests"),
+        ("none", "aiperf", "requests"),
+        ("requests", "prometheus", "steps"),
+    ],
+)
+def test_what_was_not_recorded_is_named(
+    tmp_path: Path, record: str, form: str, missing: str
+) -> None:
+    path = write_scenario(tmp_path, requests=20)
+    found = run_scenario(str(path), overrides=[f"record={record}"], out=tmp_path / "runs")
+    with pytest.raises(
+        InputError, match=rf"no {missing} of .*record: {record}.*--set record=steps"
+    ):
+        export(found.directory, form, policy="topk")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"has no \w+.parquet.*--set record=steps"):
+        write_timeline(found.directory, tmp_path / "out.pftrace", policy="topk")
