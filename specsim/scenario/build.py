@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,8 @@ from specsim.scenario.schema import (
 )
 from specsim.scenario.workload import BuiltWorkload, build_workload
 from specsim.schedulers import UserConfig
+
+Stamp = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,12 @@ def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:
     try:
         config = policy.acceptance or scenario.acceptance
         key = (json.dumps(config.model_dump(mode="json"), sort_keys=True), type(config))
-        source = (*key, scenario.seed, max(policy.gamma, 1), folder)
-        trace, trace_files = _trace(*source)
+        source = (*key, scenario.seed, max(policy.gamma, 1), folder, Path.cwd())
+        trace, trace_files, stamp = _trace(*source)
+        if stamp != _stamp(trace_files):  # a file was written anew while this process lives
+            _trace.cache_clear()
+            _blocks.cache_clear()
+            trace, trace_files, _ = _trace(*source)
         blocks = _blocks(policy.gamma, *source)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
@@ -155,19 +162,33 @@ class Recorder:
 
 @lru_cache(maxsize=16)
 def _trace(
-    text: str, kind: type[Any], seed: int, gamma: int, folder: Path
-) -> tuple[DenseTrace, tuple[Path, ...]]:
-    """Build an acceptance config; policies and loads that share it share the trace."""
+    text: str, kind: type[Any], seed: int, gamma: int, folder: Path, here: Path
+) -> tuple[DenseTrace, tuple[Path, ...], Stamp]:
+    """Build an acceptance config; policies and loads that share it share the trace.
+
+    Returns the files behind it and their stamp too.
+    """
+    del here  # part of the cache's key: profiles are also looked for, and named, from there
     locate = Recorder(Locator(folder))
     trace = kind.model_validate_json(text).build(seed=seed, gamma=gamma, locate=locate)
     trace = replace(trace, accept_rate_NG=None)  # statistics of traces need it, replay does not
-    return trace, tuple(locate.found)
+    return trace, tuple(locate.found), _stamp(locate.found)
+
+
+def _stamp(paths: Iterable[Path]) -> Stamp:
+    """Return what changes with the content of files: when each was written, and its size."""
+    return tuple(
+        (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
+        for path in paths
+    )
 
 
 @lru_cache(maxsize=16)
-def _blocks(cut: int, text: str, kind: type[Any], seed: int, gamma: int, folder: Path) -> Blocks:
+def _blocks(
+    cut: int, text: str, kind: type[Any], seed: int, gamma: int, folder: Path, here: Path
+) -> Blocks:
     """Lay a trace out for replay of `cut` drafts, once for all that share it."""
-    trace, _ = _trace(text, kind, seed, gamma, folder)  # type: ignore[arg-type]  # a class is hashable
+    trace, _, _ = _trace(text, kind, seed, gamma, folder, here)  # type: ignore[arg-type]  # a class is hashable
     return lay_out(trace, gamma=cut, seed=seed)
 
 

@@ -79,7 +79,7 @@ def stored_point(task: PointTask, *, store: Path) -> StoredPoint:
     alone = lone_scenario(task)
     digest = hashlib.sha256(canonical_json(alone).encode())
     for path in _inputs(alone, task.policy, task.folder):
-        digest.update(_file_digest(path, path.stat().st_mtime_ns, path.stat().st_size))
+        digest.update(_file_digest(path.resolve(), path.stat().st_mtime_ns, path.stat().st_size))
     digest.update(_code_digest().encode())
     return StoredPoint(task, digest.hexdigest()[:32], store)
 
@@ -153,7 +153,8 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
     config = scenario.policies[policy]
     acceptance = config.acceptance or scenario.acceptance
     locate = Locator(folder)
-    yield from _workload_files(scenario.workload.model_dump_json(), type(scenario.workload), folder)
+    workload = scenario.workload
+    yield from _workload_files(workload.model_dump_json(), type(workload), folder, Path.cwd())
     if isinstance(config.scheduler, UserConfig):
         yield config.scheduler.module_file()
     prefill = scenario.cluster.prefill
@@ -169,8 +170,11 @@ def _inputs(scenario: Scenario, policy: str, folder: Path) -> Iterable[Path]:
 
 
 @lru_cache(maxsize=256)
-def _workload_files(text: str, kind: type[WorkloadConfig], folder: Path) -> tuple[Path, ...]:
+def _workload_files(
+    text: str, kind: type[WorkloadConfig], folder: Path, here: Path
+) -> tuple[Path, ...]:
     """Name what a workload reads, by reading it; the points of a study mostly share it."""
+    del here  # part of the cache's key: files are also looked for, and named, from there
     recorder = Recorder(Locator(folder))
     build_workload(kind.model_validate_json(text), recorder)
     return tuple(recorder.found)

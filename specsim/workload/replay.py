@@ -87,7 +87,8 @@ class ReplayConfig(SliceConfig):
         """
         path = locate("workloads", self.file)
         columns = self.columns.model_dump(exclude_none=True) if self.columns else {}
-        whole = _loaded(path, self.format, tuple(sorted(columns.items())), self.bad_rows)
+        key = (self.format, tuple(sorted(columns.items())), self.bad_rows)
+        whole = _loaded(path, Path.cwd(), path.stat().st_mtime_ns, *key)
         return cut(whole, self, path)
 
     def build(self, locate: Locate) -> tuple[FeedFactory, RowReport]:
@@ -98,8 +99,14 @@ class ReplayConfig(SliceConfig):
 
 @lru_cache(maxsize=4)
 def _loaded(
-    path: Path, form: Format, columns: tuple[tuple[str, str], ...], bad_rows: BadRows
+    path: Path,
+    here: Path,
+    written_ns: int,
+    form: Format,
+    columns: tuple[tuple[str, str], ...],
+    bad_rows: BadRows,
 ) -> TraceTable:
+    del here, written_ns  # parts of the cache's key: another folder or a new file is read again
     return load_trace(path, form, columns=dict(columns), bad_rows=bad_rows)
 
 

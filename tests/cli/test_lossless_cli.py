@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,10 @@ def own_files(tmp_path, monkeypatch):
         shutil.copy(EXAMPLES / name, tmp_path / name)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    # A page of the guide has a scheduler of the same name.
+    for name in ("my_scheduler", "peeking_scheduler"):
+        sys.modules.pop(name, None)
 
 
 def test_appendix_a_as_json(capsys):
