@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +105,7 @@ class _QuietPool(ProcessPoolExecutor):
 
 
 def connect(address: str, *, timeout_s: float = 20.0) -> Executor:
-    """Return the executor of a Dask cluster; its workers need specsim and the same file system.
+    """Return the executor of a Dask cluster; it needs specsim, its workers the same files.
 
     Args:
         address: of its scheduler, such as `tcp://10.0.0.1:8786`.
@@ -132,21 +133,31 @@ def connect(address: str, *, timeout_s: float = 20.0) -> Executor:
 
 
 class _ClusterExecutor(Executor):
-    """A Dask client with the interface of `concurrent.futures`, shut down together."""
+    """A Dask client with the interface of `concurrent.futures`, shut down together.
+
+    Tasks find a user's own modules in the folder that this process was in, as they do here.
+    """
 
     def __init__(self, client: Any) -> None:
-        self._client = client
+        self._client, self._folder = client, os.getcwd()
         # pure=False: a task writes a file, so it must not be taken for done by its name alone.
         self._inner: Executor = client.get_executor(pure=False, retries=2)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return self._inner.submit(fn, *args, **kwargs)
+        return self._inner.submit(_with_modules_of, self._folder, fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         del cancel_futures  # closing the client cancels what nobody waits for
         if wait:
             self._inner.shutdown(wait=True)
         self._client.close()
+
+
+def _with_modules_of(folder: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call `fn` where modules of a folder can be imported; a worker's own path comes first."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return fn(*args, **kwargs)
 
 
 def _begin_worker() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -127,6 +128,23 @@ def test_post_token_confidences_refute_a_threshold(capsys):
     code, out, _ = run(capsys, "threshold", "--post-token", "--samples", "1000")
     assert code == 3
     assert "post-token confidences" in out
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_answer_about_a_class_of_ones_own(capsys, own_files):
+    distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
+    # The worker is a process of its own, started where nobody knows of the class.
+    sys.path.remove(str(own_files))
+    os.chdir(Path(__file__).parents[2])
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        os.chdir(own_files)
+        given = ("peeking_scheduler:BestPrefix", "--samples", "3000", "--json")
+        code, there, _ = run(capsys, *given, "--scheduler", cluster.scheduler_address)
+        assert (code, there) == run(capsys, *given)[:2]
+    assert code == 3
+    assert [row["biased"] for row in json.loads(there)["monte_carlo"]][:2] == [True, True]
 
 
 @pytest.mark.parametrize(
