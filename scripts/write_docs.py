@@ -28,7 +28,9 @@ for and not emitted. The window is the run without its warm-up (MSER-5; a batch 
 `<name>_ci95`, where it is there, is the half-width of a 95 % interval from 20 batch means of the
 window's steps. `time_<part>_share` splits the window's rank-seconds into verify, prefill,
 attention, draft, host, rank_wait and idle. `longest_forward_tokens` is the largest forward of the
-run; `makespan_s` the end of a batch.
+run; `makespan_s` the end of a batch; `position_acceptance` the shares of all request-steps that
+accepted at least 1, 2, .. gamma drafts, those not verified among the denominators (vLLM's rates by
+position).
 
 | name | unit | definition |
 |---|---|---|

@@ -44,6 +44,7 @@ class Batch:
         count: how many.
         kv_tokens: KV tokens that they hold, all together.
         slots: the table, int64 `[len(Slot), capacity]`.
+        rounds_K: request-steps so far by the drafts that they accepted, int64 `[gamma + 1]`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Batch:
         self._blocks, self._reads, self._lag = blocks, scheduler.reads, scheduler.lag
         self._first_round, self._degraded = first_round, False
         gamma = blocks.gamma
+        self.rounds_K = np.zeros(gamma + 1, dtype=np.int64)
         self._totals = np.zeros(len(Total), dtype=np.int64)
         self._survival_RG = np.ones((capacity, gamma), dtype=np.float32)
         self._confidence_RG = np.ones((capacity, gamma), dtype=np.float32)
@@ -207,6 +209,7 @@ class Batch:
             blocks.end_row_S,
             blocks.next_sequence_S,
             self.accepted_R,
+            self.rounds_K,
             self._totals,
         )
         self._degraded = False

@@ -140,6 +140,12 @@ class FusedRun:
         """Why the run ended."""
         return Ending(self._sim.state[State.ENDED]).name.lower().replace("_", " ")
 
+    @property
+    def rounds_K(self) -> IntArray:
+        """Request-steps by the drafts that they accepted, `[gamma + 1]`."""
+        rounds_K: IntArray = self._sim.rounds_K
+        return rounds_K
+
     def request_seconds(self) -> float:
         """Return the integral of requests in the system over time (Little's law)."""
         clock = self._sim.clock
@@ -320,6 +326,7 @@ def _arrays(given: RunInput, rule: Rule, cost: StepCost, spec: IntArray) -> Sim:
         count_NQ=np.zeros((0, len(Count)), dtype=np.int64),
         time_NQ=np.full((0, len(Time)), np.nan),
         arrival_s_A=np.zeros(0),
+        rounds_K=np.zeros(blocks.gamma + 1, dtype=np.int64),
         log_s=np.zeros((0, 0)),
         log_i=np.zeros((0, 0), dtype=np.int64),
     )

@@ -216,6 +216,7 @@ def _commit(sim: Sim, d: int) -> None:
         row, left = cell_FC[Cell.ROW, r], cell_FC[Cell.LEFT, r]
         recorded = int(sim.block_NG1[row, 0])
         taken = min(plan_C[r], recorded)
+        sim.rounds_K[taken] += 1
         out = min(taken + 1, left)
         left -= out
         cell_FC[Cell.LEFT, r] = left

@@ -172,6 +172,7 @@ class Sim(NamedTuple):
         count_NQ: int64 `[requests, Count]`: all of a request in one place.
         time_NQ: float64 `[requests, Time]`.
         arrival_s_A: the next arrivals' times; empty if there are none but those at time 0.
+        rounds_K: request-steps by the drafts that they accepted, int64 `[gamma + 1]`.
         log_s, log_i: the step log, as `metrics.record.StepLog.block`.
     """
 
@@ -206,5 +207,6 @@ class Sim(NamedTuple):
     count_NQ: Any
     time_NQ: Any
     arrival_s_A: Any
+    rounds_K: Any
     log_s: Any
     log_i: Any

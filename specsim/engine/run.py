@@ -164,6 +164,7 @@ class RunColumns:
         requests_each: how many requests each row of `requests` stands for.
         steps_each: how many steps a row of `steps` is made of, the last rows perhaps of less.
         request_counts: `metrics.account.count_requests` of all requests.
+        rounds_K: request-steps by the drafts that they accepted, int64 `[gamma + 1]`.
     """
 
     requests: Columns
@@ -176,6 +177,7 @@ class RunColumns:
     requests_each: float
     steps_each: int
     request_counts: Counter[str]
+    rounds_K: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ def simulate(given: RunInput) -> RunColumns:
         requests_each=request_log.each,
         steps_each=simulation.log.each,
         request_counts=request_log.counts,
+        rounds_K=np.sum([rank.batch.rounds_K for rank in cluster.ranks], axis=0),
     )
 
 
@@ -293,6 +296,7 @@ def fused_run(given: RunInput, rule: Rule | None) -> RunColumns | None:
         requests_each=request_log.each,
         steps_each=log.each,
         request_counts=request_log.counts,
+        rounds_K=fused.rounds_K,
     )
 
 

@@ -72,9 +72,12 @@ def commit(
     end_row_S: Any,
     next_sequence_S: Any,
     accepted_R: Any,
+    rounds_K: Any,
     totals: Any,
 ) -> None:
     """Accept, emit and move on every running request, in place; fill `accepted_R` and `totals`.
+
+    `rounds_K` `[gamma + 1]` counts on: request-steps by the drafts that they accepted.
 
     A step commits `min(verify_len, LIMIT, accepted of the block) + 1` tokens of a request and moves
     it as many rows on; tokens past its end were verified and are not emitted. Finished requests
@@ -92,6 +95,7 @@ def commit(
         ceiling_sum += ceiling
         accepted = min(verify_len_R[r], ceiling)
         accepted_R[r] = accepted
+        rounds_K[accepted] += 1
         emitted = min(accepted + 1, slots[_LEFT, r])
         slots[_LEFT, r] -= emitted
         slots[_CONTEXT, r] += emitted
@@ -124,6 +128,7 @@ def commit_twin(
     verify_len_R: IntArray,
     blocks: Blocks,
     accepted_R: IntArray,
+    rounds_K: IntArray,
     totals: IntArray,
 ) -> None:
     """Do what `commit` does, in plain numpy."""
@@ -133,6 +138,7 @@ def commit_twin(
     batch[Slot.LIMIT] = NO_LIMIT
     accepted_R[:num_requests] = np.minimum(verify_len_R, ceiling_R)
     accepted_R = accepted_R[:num_requests]
+    rounds_K += np.bincount(accepted_R, minlength=len(rounds_K))
     emitted_R = np.minimum(accepted_R + 1, batch[Slot.LEFT])
     batch[Slot.LEFT] -= emitted_R
     batch[Slot.CONTEXT] += emitted_R

@@ -180,6 +180,7 @@ def vllm_bench_json(
     rounds: float,
     verified: float,
     accepted: float,
+    position_acceptance: Sequence[float] | None = None,
     detailed: bool = False,
 ) -> dict[str, Any]:
     """Write a simulated run in the shape of `vllm bench serve`.
@@ -194,6 +195,7 @@ def vllm_bench_json(
         duration_s: simulated seconds from the first arrival to the last finish.
         requests: ledger columns of finished requests.
         rounds, verified, accepted: request-steps, verified and accepted drafts.
+        position_acceptance: share of request-steps that accepted at least 1, 2, .. drafts.
         detailed: add the long lists of --save-detailed.
     """
     output_N, input_N = requests["output_tokens"], requests["prompt_tokens"]
@@ -235,6 +237,7 @@ def vllm_bench_json(
             "spec_decode_num_drafts": int(rounds),
             "spec_decode_draft_tokens": int(verified),
             "spec_decode_accepted_tokens": int(accepted),
+            "spec_decode_per_position_acceptance_rates": position_acceptance,
         }
     if detailed:
         data |= dict.fromkeys(DETAILS)

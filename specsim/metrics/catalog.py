@@ -291,7 +291,7 @@ CATALOG: tuple[Metric, ...] = (
         "requests_finished",
         "requests",
         "Requests that arrived after the warm-up and finished.",
-        lambda w: float(len(w.requests["request"]) * w.requests_each),
+        lambda w: float(round(len(w.requests["request"]) * w.requests_each)),
     ),
     Metric("steps", "steps", "Steps that ended in the window.", lambda w: w.num_steps),
     Metric("warmup_s", "s", "Simulated seconds cut as warm-up (MSER-5).", lambda w: w.start_s),

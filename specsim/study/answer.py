@@ -42,6 +42,11 @@ class Point(Protocol):
         ...
 
     @property
+    def position_acceptance(self) -> Sequence[float] | None:
+        """Share of request-steps that accepted at least 1, 2, .. gamma drafts."""
+        ...
+
+    @property
     def findings(self) -> Sequence[str]:
         """What a reader must know of this run."""
         ...
@@ -53,14 +58,16 @@ def summary_of(
     """Put together what `summary.json` holds.
 
     Keys: `scenario`, `description`, `seed`, `question`, `policies` (for each its scheduler, gamma,
-    labels, cost sources, acceptance and `points`, one record of metrics a load), `kv_memory`,
-    `warnings`; for a
-    frontier also `answer` (a record a policy and SLO) and `comparison`.
+    labels, cost sources, acceptance and `points`, one record of metrics a load, with
+    `position_acceptance`), `kv_memory`, `warnings`; for a frontier also `answer` (a record a
+    policy and SLO) and `comparison`.
     """
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in scenario.policies}
     findings: list[str] = []
     for point in points:
-        rows[point.policy].append({"concurrency": point.concurrency, **point.metrics})
+        row: dict[str, Any] = {"concurrency": point.concurrency, **point.metrics}
+        row["position_acceptance"] = point.position_acceptance
+        rows[point.policy].append(row)
         load = "" if point.concurrency is None else f" at {point.concurrency} users a rank"
         said = (*point.findings, *_unserved(point.metrics))
         findings += [f"{point.policy}{load}: {finding}" for finding in said]

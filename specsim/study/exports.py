@@ -115,6 +115,7 @@ def export(
         rounds=float(finished["rounds"].sum()),
         verified=float(finished["verified"].sum()),
         accepted=float(finished["accepted"].sum()),
+        position_acceptance=row.get("position_acceptance"),
         detailed=True,
     )
     return Exported({"vllm_bench.json": _json(data)}, [], [])

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import specsim
 from specsim.engine.run import RunColumns, run
 from specsim.metrics.account import account
@@ -57,6 +60,8 @@ class PointResult:
         policy: the policy's name.
         concurrency: closed-loop users a rank, or None.
         metrics: `metrics.catalog.summarise` of the measured window.
+        position_acceptance: share of all request-steps that accepted at least 1, 2, .. gamma
+            drafts; None without drafts.
         requests: the ledger, or the file that it was too long for; None if the scenario does not
             record it.
         steps: the step log, likewise.
@@ -67,6 +72,7 @@ class PointResult:
     policy: str
     concurrency: int | None
     metrics: dict[str, float | None]
+    position_acceptance: list[float] | None
     requests: Rows | None
     steps: Rows | None
     ended: str = ""
@@ -115,11 +121,19 @@ def run_point(task: PointTask) -> PointResult:
         task.policy,
         task.concurrency,
         metrics,
+        _position_acceptance(out.rounds_K),
         files.get("requests", out.requests) if recorded["requests"] else None,
         files.get("steps", out.steps) if recorded["steps"] else None,
         out.ended,
         (*out.findings, *_kept(out)),
     )
+
+
+def _position_acceptance(rounds_K: NDArray[np.int64]) -> list[float] | None:
+    at_least_K = rounds_K[::-1].cumsum()[::-1]
+    if at_least_K[0] == 0 or len(rounds_K) == 1:
+        return None
+    return [float(share) for share in at_least_K[1:] / at_least_K[0]]
 
 
 def _kept(out: RunColumns) -> Iterator[str]:

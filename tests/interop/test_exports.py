@@ -58,6 +58,11 @@ def test_vllm_fields_are_complete(run: Path) -> None:
         for head in ("mean", "median", "std", "p99")
     }
     assert wanted <= set(data)
+    rates = data["spec_decode_per_position_acceptance_rates"]
+    assert len(rates) == 3  # gamma
+    assert sorted(rates, reverse=True) == rates
+    # Over the whole run, with the requests that were under way at its end.
+    assert 1 + sum(rates) == pytest.approx(data["spec_decode_acceptance_length"], rel=0.01)
     assert data["spec_decode_acceptance_rate"] > 1  # percent
     assert len(data["itls"]) == data["completed"]
     tpot = [

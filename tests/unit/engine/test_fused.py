@@ -103,6 +103,10 @@ def assert_same(found: RunColumns, wanted: RunColumns) -> None:
             assert values.tobytes() == other[column].tobytes(), (name, column)
     for name in ("end_s", "request_seconds", "ended", "findings"):
         assert getattr(found, name) == getattr(wanted, name), name
+    np.testing.assert_array_equal(found.rounds_K, wanted.rounds_K)
+    accepted = found.steps["accepted"].sum()
+    assert found.rounds_K @ np.arange(len(found.rounds_K)) == accepted
+    assert found.rounds_K.sum() == found.steps["num_requests"].sum()
 
 
 def blocks_of(seed: int, gamma: int) -> Blocks:

@@ -33,6 +33,7 @@ def test_commit_equals_its_twin(gamma: int, count: int) -> None:
         verify_len_R = rng.integers(0, gamma + 1, count)
         totals, twin_totals = np.zeros((2, len(Total)), dtype=np.int64)
         accepted_R, twin_accepted_R = np.zeros((2, count + 3), dtype=np.int64)
+        rounds_K, twin_rounds_K = np.full((2, gamma + 1), 7)
         commit(
             slots,
             count,
@@ -42,12 +43,15 @@ def test_commit_equals_its_twin(gamma: int, count: int) -> None:
             blocks.end_row_S,
             blocks.next_sequence_S,
             accepted_R,
+            rounds_K,
             totals,
         )
-        commit_twin(twin, count, verify_len_R, blocks, twin_accepted_R, twin_totals)
+        commit_twin(twin, count, verify_len_R, blocks, twin_accepted_R, twin_rounds_K, twin_totals)
         np.testing.assert_array_equal(accepted_R, twin_accepted_R)
         np.testing.assert_array_equal(slots, twin)
         np.testing.assert_array_equal(totals, twin_totals)
+        np.testing.assert_array_equal(rounds_K, twin_rounds_K)
+        assert (rounds_K - 7) @ np.arange(gamma + 1) == totals[Total.ACCEPTED]
         assert totals[Total.EMITTED] <= totals[Total.ACCEPTED] + count
         assert (slots[Slot.LEFT, :count] >= 0).all()
 
@@ -68,6 +72,7 @@ def test_a_row_past_its_sequence_goes_on_in_the_same_domain() -> None:
             np.array([0]),
             blocks,
             np.zeros(1, dtype=np.int64),
+            np.zeros(5, dtype=np.int64),
             np.zeros(len(Total), dtype=np.int64),
         )
         assert slots[Slot.SEQUENCE, 0] == following
