@@ -291,7 +291,7 @@ def admit(
         going = 1
         for k in range(gamma):
             survival = survival_X[row * gamma + k]
-            going &= (survival > least) & (survival > 0.0)
+            going &= survival > least
             length += going
         verify_len_R[row] = length
         left -= length

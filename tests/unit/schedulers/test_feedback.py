@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from specsim.schedulers.bandit import BanditConfig
+from specsim.schedulers.bandit import BanditConfig, _Bin, _bin_of
 from specsim.schedulers.feedback import AdaptiveStepsConfig, GoodputConfig, mean_committed
 from specsim.schedulers.tables import BatchTableConfig
 from tests.scheduler_views import make_view, outcome
@@ -222,3 +222,165 @@ def test_a_bandit_takes_the_shortest_of_equally_cheap_lengths() -> None:
     scheduler = BanditConfig(kind="bandit", seed=3, memory=1.0).build()
     late = pull(scheduler, [1.0, 2.0, 3.0, 4.0], 3000)[1500:]
     assert np.mean(np.array(late) == 0) > 0.8
+
+
+def test_goodput_counts_every_request_and_the_time_that_nobody_trims() -> None:
+    """Three requests and two prompt tokens: goodput(k) = 3 (1 + .. + a^k) / (T(5 + 3k) + f)."""
+    table = 1.0 + 0.1 * np.arange(40)
+    for fixed_s, alpha in ((0.0, 0.7), (5.0, 0.7), (0.0, 0.55), (1.0, 0.9)):
+        scheduler = GoodputConfig(kind="goodput", start=alpha, idle_bonus=1.0).build()
+        found = lengths(scheduler, 3, gamma=4, table=table, base=5, fixed_s=fixed_s)
+        by_hand = [3 * mean_committed(alpha, k) / (table[5 + 3 * k] + fixed_s) for k in range(5)]
+        falls = np.flatnonzero(np.diff(by_hand) < 0)
+        assert found.tolist() == [int(falls[0]) if len(falls) else 4] * 3
+
+
+def test_goodput_stays_at_the_shorter_of_equals_and_looks_past_it() -> None:
+    def found(*seconds: float) -> int:
+        scheduler = GoodputConfig(kind="goodput", start=1.0, idle_bonus=1.0).build()
+        return int(lengths(scheduler, 1, gamma=2, table=[0, *seconds])[0])
+
+    assert found(1, 2, 4) == 0  # promises 1, 1, 3 / 4
+    assert found(1, 2, 2) == 2  # 1, 1, 3 / 2: an equal one does not end the search
+    assert found(1, 1, 1.5) == 1  # 1, 2, 2
+
+
+def test_an_acceptance_of_nothing_is_an_acceptance() -> None:
+    """alpha = 0 must not be taken for "nothing known yet"."""
+    scheduler = GoodputConfig(kind="goodput", start=1.0, memory=0.0, every=1).build()
+    assert lengths(scheduler, 1, table=np.ones(20)).tolist() == [7]
+    scheduler.observe(outcome([7], [0]))
+    assert lengths(scheduler, 1, table=np.ones(20)).tolist() == [0]
+
+
+def settled(scheduler, count, total):
+    """What one decision makes of a mean of `total / count` accepted drafts, with no memory."""
+    before = int(lengths(scheduler, count)[0])
+    accepted = [total // count + (row < total % count) for row in range(count)]
+    scheduler.observe(outcome([before] * count, accepted))
+    return int(lengths(scheduler, count)[0])
+
+
+def test_thresholds_of_adaptive_steps_to_the_quarter() -> None:
+    """From 4 down at a mean of 2 - .5 - .25 or less; from 2 up above 2 - .5; both at once never."""
+
+    def at(start: int, total: int, steps=(1, 2, 4, 6)) -> int:
+        config = AdaptiveStepsConfig(
+            kind="adaptive_steps",
+            slots=[{"from_requests": 1, "steps": steps}],
+            memory=0.0,
+            warmup=0,
+            every=1,
+        )
+        scheduler = config.build()
+        lengths(scheduler, 4)
+        scheduler._slots[0].at = steps.index(start)
+        return settled(scheduler, 4, total)
+
+    assert [at(4, n) for n in (5, 6, 14, 15)] == [2, 4, 4, 6]  # means 1.25, 1.5, 3.5, 3.75
+    assert [at(2, n) for n in (1, 2, 6, 7, 15)] == [1, 2, 2, 4, 6]
+    assert [at(6, n) for n in (13, 14, 1)] == [4, 6, 1]  # and as far down as the mean says
+    assert at(1, 0) == 1
+    assert at(6, 24) == 6
+
+
+def test_batches_that_taught_nothing_are_not_counted() -> None:
+    config = AdaptiveStepsConfig(
+        kind="adaptive_steps",
+        slots=[{"from_requests": 1, "steps": (1, 5)}],
+        memory=0.0,
+        warmup=0,
+        every=2,
+    )
+    scheduler = config.build()
+    scheduler.observe(outcome([], []))
+    scheduler.observe(outcome([5], [0]))
+    assert lengths(scheduler, 1).tolist() == [5]
+    scheduler.observe(outcome([5], [0]))
+    assert lengths(scheduler, 1).tolist() == [1]
+
+
+def test_smoothing_keeps_the_share_that_it_says() -> None:
+    config = AdaptiveStepsConfig(
+        kind="adaptive_steps", slots=[{"from_requests": 1, "steps": (8,)}], memory=0.75
+    )
+    scheduler = config.build()
+    for accepted, mean in ((4, 7.0), (4, 6.25), (0, 4.6875)):
+        scheduler.observe(outcome([8], [accepted]))
+        assert scheduler._slots[0].mean_accepted == mean
+
+
+def test_published_ranges_end_where_sglang_says() -> None:
+    scheduler = AdaptiveStepsConfig(kind="adaptive_steps").build()
+    found = {count: int(lengths(scheduler, count)[0]) for count in (1, 7, 8, 31, 32, 63, 64, 99)}
+    assert found == {1: 7, 7: 7, 8: 3, 31: 3, 32: 1, 63: 1, 64: 0, 99: 0}
+    assert [slot.steps for slot in scheduler._slots] == [(1, 3, 5, 7), (0, 1, 3), (0, 1), (0,)]
+    climb(scheduler, 64, 0, 40)  # with nothing to choose from it stays
+    assert int(lengths(scheduler, 64)[0]) == 0
+    for firsts in ((1, 1), (1, 8, 4)):
+        with pytest.raises(ValidationError, match="the others rise strictly"):
+            AdaptiveStepsConfig(
+                kind="adaptive_steps", slots=[{"from_requests": n, "steps": (1,)} for n in firsts]
+            )
+
+
+def test_bins_of_a_bandit_are_powers_of_two() -> None:
+    sizes = {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 8: 8, 9: 16, 64: 64, 65: 128}
+    assert {count: _bin_of(count) for count in sizes} == sizes
+    scheduler = BanditConfig(kind="bandit").build()
+    assert [int(lengths(scheduler, n, gamma=3)[0]) for n in (3, 4, 5)] == [0, 0, 0]
+    scheduler.observe(outcome([0] * 5, [0] * 5))
+    assert [int(lengths(scheduler, n, gamma=3)[0]) for n in (8, 3)] == [1, 0]
+
+
+def test_a_bandit_keeps_seconds_and_tokens_of_each_length() -> None:
+    scheduler = BanditConfig(kind="bandit", memory=0.5).build()
+    scheduler.observe(outcome([1] * 4, [1] * 4))  # of a batch that it never planned
+    for k, accepted, seconds in ((0, 0, 3.0), (1, 3, 2.0), (2, 5, 4.0)):
+        assert lengths(scheduler, 4, gamma=2).tolist() == [k] * 4
+        scheduler.observe(outcome([], []))  # nobody decoded: nothing to note
+        scheduler.observe(
+            outcome(
+                [k] * 4, [accepted - 3 * (accepted // 4), *[accepted // 4] * 3], seconds=seconds
+            )
+        )
+    (arms,) = scheduler._bins.values()
+    assert (arms.seconds_K, arms.tokens_K) == ([3.0, 2.0, 4.0], [4.0, 7.0, 9.0])
+    scheduler._planned = 1
+    scheduler.observe(outcome([1] * 4, [1, 1, 0, 0], seconds=10.0))
+    assert (arms.seconds_K, arms.tokens_K) == ([3.0, 11.0, 4.0], [4.0, 9.5, 9.0])
+
+
+def test_turning_speculation_on_costs_a_bandit_something() -> None:
+    """Seconds a token 1.0, 0.9, 0.8; coming from 0, k drafts cost `switch_s / k` more."""
+    for switch_s, off, on in ((0.0, 2, 2), (0.1, 2, 2), (0.5, 0, 2), (0.39, 2, 2), (0.41, 0, 2)):
+        scheduler = BanditConfig(kind="bandit", switch_s=switch_s).build()
+        arms = _Bin([4.0, 3.6, 3.2], [4.0, 4.0, 4.0])
+        found = []
+        for before in (0, 1):
+            scheduler._before = before
+            found.append(scheduler._best(arms))
+        assert found == [off, on], switch_s
+    scheduler._before = 0
+    assert scheduler._best(_Bin([2.0, 1.0], [4.0, 4.0])) == 0  # 1 / 4 + 0.41 / 1
+    observed = BanditConfig(kind="bandit").build()
+    lengths(observed, 2, gamma=1)
+    observed.observe(outcome([0, 0], [0, 0]))
+    lengths(observed, 2, gamma=1)
+    observed.observe(outcome([1, 1], [0, 0]))
+    assert observed._before == 1
+
+
+def test_a_bandit_explores_less_and_less() -> None:
+    """Block b tries any length with probability 1 / b: the first always, then half, a third, .."""
+    tries, blocks = 4000, 4
+    best = np.zeros(blocks)
+    for seed in range(tries):
+        scheduler = BanditConfig(kind="bandit", seed=0).build()
+        rng, arms = np.random.default_rng(seed), _Bin([1.0, 2.0, 3.0, 4.0], [1.0] * 4)
+        for block in range(blocks):
+            scheduler._next_block(arms, rng)
+            assert (arms.block, arms.left) == (block + 1, 2**block)
+            best[block] += arms.k == 0
+    wanted = [1 / b / 4 + (1 - 1 / b) for b in range(1, blocks + 1)]
+    np.testing.assert_allclose(best / tries, wanted, atol=0.03)

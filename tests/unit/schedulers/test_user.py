@@ -54,6 +54,7 @@ WRONG = {
     "reads of the oracle": {"reads": {"oracle"}},
     "a lag that is text": {"reads": {"lagged"}, "lag": "2"},
     "a lag that is a fraction": {"reads": {"lagged"}, "lag": 1.5},
+    "a lag of one too many": {"reads": {"lagged"}, "lag": 65},
     "a lag that no memory holds": {"reads": {"lagged"}, "lag": 10**12},
     "a lag without reading it": {"lag": 1},
     "a lossless that is text": {"lossless": "maybe"},
