@@ -132,8 +132,8 @@ def notes_rows() -> list[dict[str, Any]]:
         {"note": "theta of Appendix A", **{k: str(v) for k, v in theta_appendix_a().items()}},
         {
             "note": "temperature scaling by position is not order-preserving across requests",
-            "before": order.before,
-            "after": order.after,
+            "before": list(order.before),
+            "after": list(order.after),
             "preserved": order.preserved,
         },
         {

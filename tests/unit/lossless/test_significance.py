@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import multinomial, power_divergence
+from scipy.stats import dirichlet_multinomial, multinomial, power_divergence
 
 from specsim.errors import InputError
+from specsim.lossless import significance
 from specsim.lossless.significance import (
     distance,
     effect,
@@ -207,3 +208,111 @@ def test_a_sequential_test_counts_the_freedom_of_its_law():
     law = np.array([0.25, 0.25, 0.25, 0.25, 0.0])
     found = sequential_test(lambda size: np.array([size // 4] * 4 + [0]), law, max_samples=400)
     assert found.visible_bias == visible_bias(400, 3, alpha=found.alpha)
+
+
+def test_cells_expected_five_times_stand_alone():
+    law = np.array([0.5, 0.25, 0.25])
+    assert g_test(np.array([10, 5, 5]), law)[1] == 2  # 10, 5 and 5 expected
+    assert g_test(np.array([9, 5, 5]), law)[1] == 1  # 4.75 each: pooled
+    # One rare cell has nobody to be pooled with, and all of them together say nothing.
+    lone = np.array([0.9, 0.1])
+    assert g_test(np.array([30, 10]), lone)[1] == 1
+    assert g_test(np.array([4, 2]), np.array([0.5, 0.5])) == (0.0, 0, 1.0)
+    assert g_test(np.array([3]), np.array([1.0])) == (0.0, 0, 1.0)
+    assert g_test(np.array([70, 30]), np.array([0.7, 0.3]))[0] == 0.0
+
+
+def test_laws_sum_to_one_but_for_rounding():
+    counts = np.array([1, 1])
+    for off, legal in ((5e-10, True), (2e-9, False), (-2e-9, False)):
+        law = np.array([0.5, 0.5 + off])
+        if legal:
+            g_test(counts, law)
+        else:
+            with pytest.raises(InputError, match="it must sum to 1"):
+                g_test(counts, law)
+    with pytest.raises(InputError, match="the same"):
+        g_test(np.array([[1, 1]]), np.array([[0.5, 0.5]]))
+    with pytest.raises(InputError, match=r"found 1\.0 and -0\.5"):
+        g_test(counts, np.array([1.5, -0.5]))
+
+
+def test_count_vectors_are_counted_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(significance, "COMPOSITION_LIMIT", 10)
+    half = np.array([0.5, 0.5])
+    assert exact_multinomial(np.array([5, 4]), half) == pytest.approx(1.0)  # 10 vectors
+    with pytest.raises(InputError, match="10 samples over 2 outcomes make 11 count vectors, more"):
+        exact_multinomial(np.array([5, 5]), half)
+    assert exact_multinomial(np.array([2, 0, 0, 0]), np.array([1.0, 0, 0, 0])) == 1.0
+
+
+def test_the_published_limits_are_what_they_are_said_to_be():
+    assert significance.COMPOSITION_LIMIT == 5_000_000
+    assert significance.POOL_BELOW == 5
+    for bias, legal in ((1.0, True), (1e-300, True), (1.0000001, False), (0.0, False), (-1, False)):
+        if legal:
+            assert least_effect(bias) == 4 * bias * bias
+        else:
+            with pytest.raises(InputError, match="must be above 0 and at most 1"):
+                least_effect(bias)
+
+
+def test_so_many_samples_are_needed_and_not_one_less():
+    for size, df, wanted in ((0.5, 1, 0.9), (0.05, 3, 0.5), (3.0, 2, 0.99)):
+        needed = samples_needed(size, df, alpha=1e-4, wanted=wanted)
+        assert power(needed, size, df, alpha=1e-4) >= wanted
+        assert power(needed - 1, size, df, alpha=1e-4) < wanted
+    assert samples_needed(0.05, 3, alpha=1e-4) == samples_needed(0.05, 3, alpha=1e-4, wanted=0.9)
+    assert samples_needed(1e9, 1, alpha=0.5, wanted=0.5) == 2
+    bias = visible_bias(5000, 2, alpha=1e-4)
+    assert bias == visible_bias(5000, 2, alpha=1e-4, wanted=0.9)
+    assert power(5000, least_effect(bias), 2, alpha=1e-4) >= 0.9
+    assert power(5000, least_effect(bias * 0.9999), 2, alpha=1e-4) < 0.9
+
+
+def test_evidence_is_the_mean_of_seven_dirichlet_alternatives():
+    counts = np.array([9, 2, 1])
+    ratios = [
+        dirichlet_multinomial.pmf(counts, 10.0**power * LAW, 12) / multinomial.pmf(counts, 12, LAW)
+        for power in range(7)
+    ]
+    assert log_evidence(counts, LAW) == pytest.approx(math.log(np.mean(ratios)))
+    assert log_evidence(np.array([9, 0, 3]), np.array([0.5, 0.0, 0.5])) == pytest.approx(
+        log_evidence(np.array([9, 3]), np.array([0.5, 0.5]))
+    )
+
+
+def test_a_sequential_test_asks_for_batches_and_a_rest():
+    asked = []
+
+    def fair(size):
+        asked.append(size)
+        return np.array([size // 2, size - size // 2])
+
+    half = np.array([0.5, 0.5])
+    sequential_test(fair, half, batch=400, max_samples=1000)
+    assert asked == [400, 400, 200]
+    asked.clear()
+    assert sequential_test(fair, half).num_samples == 1_000_000
+    assert asked == [10_000] * 100
+    assert sequential_test(fair, half, batch=1, max_samples=1).num_samples == 1
+    for wrong in ({"alpha": 0.0}, {"alpha": 1.0}, {"batch": 0}, {"max_samples": 0}):
+        with pytest.raises(InputError, match=r"must be within \(0, 1\), batch"):
+            sequential_test(fair, half, **wrong)
+
+
+def test_a_sequential_test_ends_at_the_first_look_that_suffices():
+    skew, half = np.array([90, 10]), np.array([0.5, 0.5])
+    first = log_evidence(skew, half)
+    for alpha, looks in ((math.exp(-first + 1e-9), 1), (math.exp(-first - 1e-9), 2)):
+        found = sequential_test(lambda size: skew, half, alpha=alpha, batch=100, max_samples=10**4)
+        assert found.biased
+        assert found.num_samples == 100 * looks
+
+
+def test_an_interval_stays_within_zero_and_one():
+    found = distance(np.array([0, 3]), np.array([1.0, 0.0]))
+    assert (found.estimate, found.high, found.confidence) == (1.0, 1.0, 0.99)
+    assert distance(np.array([50, 50]), np.array([0.5, 0.5])).low == 0.0
+    lone = distance(np.array([100]), np.array([1.0]))
+    assert lone.high == pytest.approx(math.sqrt(math.log(200) / 200))
