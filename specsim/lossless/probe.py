@@ -200,7 +200,7 @@ class Planner:
             survival_RG = survival(confidence_RG)
         history = None
         if record.history is not None:
-            counts = np.array(record.history, dtype=np.int64).reshape(-1, 3)
+            counts = np.array(record.history, dtype=np.int64)
             history = History(*(frozen_array(counts[:, i], np.int64) for i in range(3)))
         return BatchView(
             step=record.step,

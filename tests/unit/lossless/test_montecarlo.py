@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -16,6 +17,7 @@ from specsim.lossless.random_worlds import chooser, random_world
 from specsim.lossless.rejection import BLOCK_RULE, draw
 from specsim.lossless.significance import g_test, sequential_test
 from specsim.lossless.worlds import Request, World, everywhere
+from specsim.lossless.worlds import law as law_of
 from specsim.schedulers.feedback import Goodput
 from specsim.schedulers.greedy import Greedy
 from specsim.schedulers.static import FixedLength
@@ -359,3 +361,140 @@ def test_torch_models():
         believed_draft=models.draft,
     )
     assert sample_models(greedy, lambda: FixedLength(2), **common).p_value < 1e-9
+
+
+def test_the_block_rule_has_no_kernel_and_needs_none():
+    world = leaks.block_world()
+    counts = [
+        Sampler(world, lambda: FixedLength(2), rule="block", num_tokens=2, kernels=kernels)
+        .counts(3000)
+        .tolist()
+        for kernels in (False, True)
+    ]
+    assert counts[0] == counts[1]
+    token = Sampler(world, lambda: FixedLength(2), num_tokens=2).counts(3000).tolist()
+    assert token != counts[0]
+
+
+def test_what_is_left_out_is_one_token_of_the_first_request_under_seed_0():
+    world = leaks.cross()
+    plain = sample_world(world, Greedy, num_samples=500)
+    said = {"num_samples": 500, "seed": 0, "num_tokens": 1, "watch": (1,), "rule": "token"}
+    assert plain.counts_V.tolist() == sample_world(world, Greedy, **said).counts_V.tolist()
+    assert plain.law_V.tolist() == [0.7, 0.3]
+    drawn = Sampler(world, Greedy).counts(500)
+    assert drawn.tolist() == plain.counts_V.tolist()
+    other = sample_world(world, Greedy, num_samples=500, watch=(2,))
+    assert other.counts_V.tolist() != plain.counts_V.tolist()
+
+
+def test_outcomes_are_counted_in_the_order_of_their_digits():
+    """Two tokens of request 2, then one of request 1: the first digit counts most."""
+    world = leaks.nested()
+    one = world.requests[0]
+    world = World(
+        "two",
+        (one, dataclasses.replace(one, request_id=2, leaves_after=1)),
+        world.gamma,
+        world.order,
+        tuple(Fraction(1) for _ in range(9)),
+    )
+    sampler = Sampler(world, lambda: FixedLength(1), num_tokens=2, watch=(2, 1))
+    assert len(sampler.law_V) == 2 * 4  # request 2 leaves after one
+    first, both = [0.7, 0.3], [0.49, 0.21, 0.12, 0.18]
+    np.testing.assert_allclose(sampler.law_V, np.outer(first, both).ravel())
+    assert g_test(sampler.counts(8000), sampler.law_V)[2] > 1e-4
+
+
+def test_keys_are_named_by_seed_chunk_and_what_they_decide():
+    keys = montecarlo.Streams(1).key_numbers("draft/0/0", 3)
+    assert keys.dtype == np.uint64
+    assert len(set(keys.tolist())) == 3
+    assert (montecarlo.Streams(1).key_numbers("draft/0/0", 2) == keys[:2]).all()
+    others = (
+        montecarlo.Streams(2).key_numbers("draft/0/0", 3),
+        montecarlo.Streams(1, 1).key_numbers("draft/0/0", 3),
+        montecarlo.Streams(1).key_numbers("draft/0/1", 3),
+    )
+    for other in others:
+        assert not set(other.tolist()) & set(keys.tolist())
+    assert keys.tolist() == montecarlo.Streams(1, 0).key_numbers("draft/0/0", 3).tolist()
+    streams = montecarlo.Streams(1)
+    assert streams["a"] is streams["a"]
+
+
+def test_runs_are_made_in_whole_chunks_and_a_rest(monkeypatch):
+    monkeypatch.setattr(montecarlo, "CHUNK", 10)
+    made = {n: montecarlo.chunk_sizes(n) for n in (1, 9, 10, 11, 20, 25)}
+    assert made == {1: [1], 9: [9], 10: [10], 11: [10, 1], 20: [10, 10], 25: [10, 10, 5]}
+    with pytest.raises(InputError, match="samples is -1; at least 1"):
+        montecarlo.chunk_sizes(-1)
+
+
+def test_codes_are_compressed_only_where_they_would_grow_too_large():
+    limit = montecarlo.COMPRESS_ABOVE
+    for bound, lasting in ((limit // 8, True), (limit // 8 + 1, False)):
+        codes = montecarlo._Codes(np.array([bound - 1, 3, 3]), bound)
+        codes.add(np.array([7, 1, 1]), 8)
+        assert codes.lasting is lasting
+        assert codes.bound == (8 * bound if lasting else 16)
+        first, group = codes.groups()
+        assert first.tolist() == [1, 0]
+        assert group.tolist() == [1, 0, 0]
+
+
+def test_a_guide_points_at_the_first_token_of_its_part():
+    law = np.array([[0.0, 0.3, 0.0, 0.7, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0]])
+    sums = Sums.of(law)
+    assert sums.last.tolist() == [3, 0]
+    buckets = sums.guide.shape[1]
+    assert buckets >= 4 * law.shape[1]
+    assert buckets & (buckets - 1) == 0
+    starts = np.arange(buckets) / buckets
+    for row, guide in zip(law, sums.guide, strict=True):
+        assert guide.tolist() == draw(row[None], starts).tolist()
+    assert Sums.of(np.ones(1000)).guide.shape[-1] >= 4000
+
+
+def test_tables_hold_the_laws_of_each_tail():
+    world = leaks.nested()
+    made = blocks.tables(world, world.requests[0], confidence=True, sampled=True)
+    assert made.tails == [(0,), (1,)]
+    assert made.p_TV.tolist() == [[0.7, 0.3], [0.4, 0.6]]
+    assert made.q_GTV[2].tolist() == made.drawn_GTV[0].tolist() == [[0.5, 0.5], [0.8, 0.2]]
+    assert made.next_TV.tolist() == [[0, 1], [0, 1]]
+    left = np.diff(made.left_sums.sums, prepend=0.0)
+    np.testing.assert_allclose(left[0], [[0.2, 0.0], [0.0, 0.4]], atol=1e-12)
+    # c and q of what was drafted: (4/5, 1/2) twice, then (3/5, 4/5) and (3/5, 1/5).
+    assert made.class_GTV[0].tolist() == [[0, 0], [1, 2]]
+    assert made.classes_G.tolist() == [3, 3, 3]
+    assert made.num_views == 27
+    blind = blocks.tables(world, world.requests[0], confidence=False, sampled=False)
+    assert blind.num_views == 1
+    seen = blocks.tables(world, world.requests[0], confidence=True, sampled=False)
+    assert seen.class_GTV[0].tolist() == [[0, 0], [1, 1]]
+    post = leaks.tetris()
+    told = blocks.tables(post, post.requests[0], confidence=True, sampled=False)
+    assert told.class_GTV.tolist() == [[[0, 1]]]
+    equal = leaks.plain(law_of("1/2", "1/2"), law_of("1/2", "1/2"), name="equal")
+    same = blocks.tables(equal, equal.requests[0], confidence=False, sampled=False)
+    assert same.left_sums.sums.tolist() == [[[0.5, 1.0]]]  # nothing is left: p itself
+
+
+def test_one_outcome_for_each_group_of_equal_views():
+    """A planner is asked once for each distinct view, however many copies have it."""
+    asked = []
+
+    class Watching:
+        reads, lag, lossless = frozenset({"live"}), 0, True
+
+        def plan(self, view):
+            asked.append(view.confidence_RG.tolist())
+            return np.zeros(view.num_requests, dtype=np.int64)
+
+    sampler = Sampler(leaks.appendix_a(), Watching, num_tokens=1)
+    sampler.counts(4000)
+    assert sorted(asked) == [[[0.8, 0.0]], [[0.8, 0.9]]]
+    sampler.counts(4000)
+    assert len(asked) == 2
+    assert sampler.num_blocks == 8000

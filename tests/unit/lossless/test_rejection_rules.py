@@ -328,3 +328,48 @@ def test_blocks_verified_together_end_as_each_alone(verify, count):
         together = np.stack(verify(*given))
         alone = [np.stack(verify(*(x[i : i + 1] for x in given)))[:, 0] for i in range(count)]
         assert together.T.tolist() == np.array(alone).tolist()
+
+
+@pytest.mark.parametrize("drafts", [(1, 0), (1, 2), (2, 0), (0, 1)])
+def test_drafts_that_the_drafter_never_says_end_as_the_formulas_say(drafts):
+    """q = 0 there: a ratio of 1, which for blocks starts the weight anew."""
+    p_of = {(): P, (0,): P, (1,): law("3/5", "1/5", "1/5"), (2,): Q}
+    q_of = {(): Q, (0,): law("1/2", 0, "1/2"), (1,): law(0, 1, 0), (2,): law(0, "1/2", "1/2")}
+    num = 60_000
+    accept, pick, _ = uniforms(drafts[0], num, 2)
+    draft_SG = np.tile(np.array(drafts), (num, 1))
+    given = (draft_SG, *_float_rows(p_of, q_of, draft_SG), np.full(num, 2), accept, pick)
+    rows, q_rows = [p_of[()], p_of[drafts[:1]], p_of[drafts[1:]]], [q_of[()], q_of[drafts[:1]]]
+    for sampler, rule in ((verify_tokens, TOKEN_RULE), (verify_block, BLOCK_RULE)):
+        accepted, token = sampler(*given)
+        exact = rule.commit_law(drafts, rows, q_rows)
+        runs = [(*drafts[:j], t) for j in range(3) for t in range(3)]
+        counts = np.array([np.sum((accepted == len(r) - 1) & (token == r[-1])) for r in runs])
+        assert g_test(counts, np.array([float(exact.get(r, 0)) for r in runs]))[2] > 1e-4
+
+
+def test_block_weights_by_hand():
+    """w_1 = (3/10) / (1/2) = 3/5; S_1 over (3/5 Q - P)+ is 0, so one draft alone is never kept."""
+    made = BLOCK_RULE.commit_law((1, 0), [P, Q, P], [Q, P])
+    # w_2 = 3/5 (1/5) / (1/2) = 6/25: both kept, then p; else the correction of the first: p - q.
+    both = Fraction(6, 25)
+    assert made == {
+        (1, 0, 0): both * P[0],
+        (1, 0, 1): both * P[1],
+        (1, 0, 2): both * P[2],
+        (0,): 1 - both,
+    }
+    assert BLOCK_RULE.accepts_inner(ONE, ZERO) == 1
+    assert BLOCK_RULE.accepts_inner(Fraction(1, 2), Fraction(1, 4)) == Fraction(1, 3)
+
+
+def test_a_target_sample_is_emitted_whatever_was_drafted():
+    assert TARGET_SAMPLE_RULE.commit_law((2,), [P, Q], [Q]) == {
+        (0,): P[0],
+        (1,): P[1],
+        (2, 0): P[2] * Q[0],
+        (2, 1): P[2] * Q[1],
+        (2, 2): P[2] * Q[2],
+    }
+    assert expected_accepted({(0,): Fraction(1, 4), (1, 1, 1): Fraction(3, 4)}) == Fraction(3, 2)
+    assert total_variation(P, Q) == Fraction(3, 10)
