@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +19,7 @@ from specsim.schedulers.static import FixedLength
 from specsim.schedulers.topk import AsyncTopK, GlobalSearch
 
 F = Fraction
+enumerate_module = importlib.import_module("specsim.lossless.enumerate")
 
 
 def test_no_drafts_is_the_autoregressive_law():
@@ -330,3 +333,269 @@ def test_rules_that_rank_by_the_sampled_token_see_its_draft_mass():
     assert found.first_token(1)[0] == law("77/100", "23/100")
     with pytest.raises(SchedulerFault, match='add "sampled"'):
         enumerate_world(leaks.tetris(), lambda: Returning(lambda v: v.sampled_RG))
+
+
+def test_limits_are_the_last_legal_numbers(monkeypatch):
+    world = leaks.appendix_a()
+    assert enumerate_world(world, lambda: FixedLength(1), max_leaves=5).leaves == 5
+    with pytest.raises(InputError, match="stopped after 4 outcomes in step 0"):
+        enumerate_world(world, lambda: FixedLength(1), max_leaves=4)
+    assert (enumerate_module.OUTCOME_LIMIT, enumerate_module.LEAF_LIMIT) == (20_000, 3_000_000)
+    monkeypatch.setattr(enumerate_module, "OUTCOME_LIMIT", 4)
+    assert enumerate_world(world, lambda: FixedLength(1)).exact  # 2 ** 2 outcomes a step
+    monkeypatch.setattr(enumerate_module, "OUTCOME_LIMIT", 3)
+    with pytest.raises(InputError, match="= 4 draft outcomes a step, more than 3"):
+        enumerate_world(world, lambda: FixedLength(1))
+    for tokens in (1, 3):
+        monkeypatch.setattr(enumerate_module, "OUTCOME_LIMIT", 4)
+        assert enumerate_world(world, lambda: FixedLength(1), num_tokens=tokens).exact
+
+
+def test_equal_states_are_one_state_and_old_drafts_tell_them_apart():
+    world = leaks.appendix_a()
+    # Step 0 leaves A, AA or BA unfinished (A is never rejected); A goes on to AA.
+    assert enumerate_world(world, lambda: FixedLength(2), num_tokens=3).states == 1 + 3 + 1
+    assert enumerate_world(world, lambda: FixedLength(0), num_tokens=2).states == 1 + 2
+    # With a lag the survivals after a drafted A or B are remembered beside the token.
+    for lag, states in ((1, 1 + 4), (2, 1 + 4)):
+        late = enumerate_world(world, lambda lag=lag: Reads({"lagged"}, 0, lag=lag), num_tokens=2)
+        assert late.states == states
+        assert late.exact
+    # Three steps of nothing verified: one step's drafts are kept with lag 1, two steps' with 2.
+    for lag, states in ((1, 1 + 4 + 8), (2, 1 + 4 + 16)):
+        late = enumerate_world(world, lambda lag=lag: Reads({"lagged"}, 0, lag=lag), num_tokens=3)
+        assert late.states == states
+
+
+class Reads:
+    lossless = True
+
+    def __init__(self, reads, length, lag=0):
+        self.reads, self.length, self.lag = frozenset(reads), length, lag
+
+    def plan(self, view):
+        return np.full(view.num_requests, self.length, dtype=np.int64)
+
+
+def test_the_mean_of_step_0_is_of_the_first_request_if_it_decodes_then():
+    world = leaks.cross()
+    one, two = world.requests
+    assert enumerate_world(world, lambda: FixedLength(1)).mean_committed == F(9, 5)
+    late = replace(world, requests=(replace(one, joins_at=1), two))
+    assert enumerate_world(late, lambda: FixedLength(1)).mean_committed == 0
+    after = enumerate_world(replace(world, requests=(one, replace(two, joins_at=1))), Counting)
+    assert after.mean_committed == 1
+
+
+def test_a_request_that_is_not_watched_is_not_followed():
+    world = leaks.cross()
+    found = enumerate_world(world, lambda: FixedLength(1), num_tokens=2, watch=(2,))
+    assert found.target == {((a, b),): x * y for a, x in enumerate(LAW) for b, y in enumerate(LAW)}
+    both = enumerate_world(world, lambda: FixedLength(1), num_tokens=2, watch=(2, 1))
+    assert both.watched == (2, 1)
+    assert both.marginal(1)[0] == {
+        (a, b): x * y for a, x in enumerate(LAW) for b, y in enumerate(LAW)
+    }
+    assert both.leaves > found.leaves
+
+
+LAW = law("7/10", "3/10")
+
+
+def test_learners_are_told_the_time_of_their_step():
+    world = replace(leaks.appendix_a(), fixed_s=F(1, 2))
+    planner = Planner(world, lambda: Reads({"history"}, 1))
+    record = planner.record(3, (1,), ((0.8, 0.9),), LaggedSurvival(0), ((5, 4, 3),))
+    view = planner.view(record)
+    assert (view.step, view.gamma, view.fixed_s) == (3, 2, 0.5)
+    history = view.history
+    assert [x.tolist() for x in (history.rounds_R, history.verified_R, history.accepted_R)] == [
+        [5],
+        [4],
+        [3],
+    ]
+    told = planner.outcome(Seen(record, (2,), (1,)))
+    assert (told.step, told.duration_s) == (3, 20 / 9 + 0.5)
+    assert told.request_id_R.tolist() == [1]
+    assert planner.outcome(Seen(record, (0,))).duration_s == 1.5
+    assert not planner.learns
+    assert not planner.remembers
+    assert Planner(world, Learning).remembers
+    assert Planner(world, lambda: Reads({"live"}, 1), remembers=True).remembers
+
+
+def test_a_second_path_is_planned_anew_and_a_known_view_is_not():
+    calls = []
+
+    class Watching(Reads):
+        def plan(self, view):
+            calls.append(view.step)
+            return super().plan(view)
+
+    planner = Planner(leaks.appendix_a(), lambda: Watching({"live"}, 1))
+    record = planner.record(0, (1,), ((0.8, 0.9),), LaggedSurvival(0), None)
+    assert planner.plan(record, ()) == planner.plan(record, ()) == (1,)
+    assert calls == [0]
+    calls.clear()
+    replaying = Planner(leaks.appendix_a(), lambda: Watching({"live"}, 1), remembers=True)
+    assert replaying.plan(record, (Seen(record, (1,)), Seen(record, (1,)))) == (1,)
+    assert calls == [0, 0, 0]
+    changing = Planner(leaks.appendix_a(), Counting)
+    with pytest.raises(Memory):
+        changing.plan(changing.record(0, (1,), ((0.8, 0.9),), LaggedSurvival(0), None), ())
+
+
+def test_only_what_a_scheduler_reads_is_in_its_record():
+    confidence, sampled = ((0.8, 0.9),), ((0.5, 0.5),)
+
+    def record(*reads, lag=0):
+        planner = Planner(leaks.appendix_a(), lambda: Reads(reads, 1, lag=lag))
+        assert planner.lag == lag
+        return planner.record(2, (1,), confidence, LaggedSurvival(lag), None, sampled)
+
+    assert record() == ViewRecord(2, (1,), None, None, None, None)
+    assert record("live") == ViewRecord(2, (1,), confidence, None, None, None)
+    assert record("sampled") == ViewRecord(2, (1,), None, None, None, sampled)
+    assert record("lagged", lag=1) == ViewRecord(2, (1,), None, ((1.0, 1.0),), None, None)
+    view = Planner(leaks.appendix_a(), lambda: Reads({"sampled"}, 1)).view(record("sampled"))
+    assert view.sampled_RG.tolist() == [[0.5, 0.5]]
+    with pytest.raises(SchedulerFault, match="survival_RG"):
+        _ = view.survival_RG
+
+
+class Colour(Enum):
+    RED = 1
+
+
+def test_everything_that_can_be_compared_has_a_fingerprint():
+    values = [
+        None,
+        True,
+        0,
+        "a",
+        b"a",
+        F(1, 2),
+        Colour.RED,
+        np.float32(1),
+        np.float64(1),
+        np.arange(2),
+        np.arange(2, dtype=np.int32),
+        (1, 2),
+        [1, 2],
+        {1: 2},
+        {1, 2},
+        len,
+        test_an_empty_step_is_skipped,
+        Colour,
+    ]
+    prints = [fingerprint(value) for value in values]
+    assert len(set(map(repr, prints))) == len(values)
+    for value, known in zip(values, prints, strict=True):
+        assert fingerprint(value) == known
+    for opaque in (object(), iter(()), [1, (2, {3: object()})]):
+        with pytest.raises(Memory):
+            fingerprint(opaque)
+
+
+def test_the_state_is_of_slots_and_attributes_of_every_base():
+    class Low:
+        __slots__ = ("a", "unset")
+
+    class Named(Low):
+        __slots__ = "b"
+
+    class High(Named):
+        pass
+
+    made = High()
+    made.a, made.b, made.c = 1, 2, 3
+    whole = {("a", 1), ("b", 2), ("c", 3)}
+    assert set(state_of(made)) == whole
+    made.b = 5
+    assert set(state_of(made)) == whole - {("b", 2)} | {("b", 5)}
+
+
+def test_a_scheduler_of_opaque_parts_is_replayed():
+    class Opaque(Reads):
+        def __init__(self):
+            super().__init__({"live"}, 1)
+            self.rng = np.random.default_rng(0)
+
+    assert Planner(leaks.appendix_a(), Opaque).remembers
+    assert enumerate_world(leaks.appendix_a(), Opaque).exact
+
+
+def test_a_fault_that_is_no_write_has_no_hint_about_writing():
+    with pytest.raises(SchedulerFault) as caught:
+        enumerate_world(leaks.appendix_a(), lambda: Returning(lambda v: [1]))
+    assert "read-only" not in str(caught.value)
+    assert str(caught.value).endswith("(batch of requests [1])")
+
+
+def test_a_peek_is_told_with_both_outcomes():
+    found = enumerate_world(leaks.cross(), liars.CrossPeek)
+    assert found.peek.describe().splitlines() == [
+        "  outcome A of step 0:",
+        "    request 1: drafts [0, 0], confidences (0.8, 1) -> verify 0",
+        "    request 2: drafts [1, 0], confidences (0.8, 0) -> verify 1",
+        "  outcome B of step 0:",
+        "    request 1: drafts [1, 0], confidences (0.8, 0) -> verify 0",
+        "    request 2: drafts [1, 0], confidences (0.8, 0) -> verify 0",
+        "  the outcomes agree on every draft that A admits, but the plans differ at request 2: the "
+        "plan depends on unverified drafts of several requests at once, which correlates their "
+        "outputs",
+    ]
+    peek = found.peek
+    assert (peek.kind, peek.request_id, peek.position, peek.step) == ("joint", 2, 1, 0)
+    assert peek.lengths == ((0, 1), (0, 0))
+
+
+def test_the_first_place_where_plans_differ_is_named():
+    world = leaks.cross()
+    outcomes = [((a, b), (c, d)) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1)]
+    confidences = dict.fromkeys(outcomes, ((0.5, 0.5),) * 2)
+
+    def find(plan):
+        return find_peek(world, 4, (1, 2), {x: plan(x) for x in outcomes}, confidences)
+
+    # The second draft of each is judged by the other's second, which may go unverified.
+    later = find(lambda x: (1 + (x[1][1] == 0), 1 + (x[0][1] == 0)))
+    assert (later.kind, later.request_id, later.position, later.step) == ("joint", 2, 2, 4)
+    assert later.lengths == ((1, 2), (1, 1))
+    assert later.confidences == (((0.5, 0.5),) * 2,) * 2
+    second = find(lambda x: (2, int(x[1][0] == 0)))
+    assert (second.kind, second.request_id, second.position) == ("own", 2, 1)
+    assert second.drafts == (((0, 0), (0, 0)), ((0, 0), (1, 0)))
+
+
+def test_a_description_says_only_what_there_is():
+    text = leaks.appendix_a().describe()
+    assert text.splitlines() == [
+        'world "appendix-a": 2 tokens, gamma 2, laws look back 1, pre-token confidences',
+        "  seconds of 1, 2, .. tokens: 1, 2, 20/9; fixed 0",
+        "  request 1 (starts after (0,))",
+        "    p: (7/10, 3/10)",
+        "    q of draft 1: (1/2, 1/2)",
+        "    c of draft 1: 4/5",
+        "    q of draft 2: (1/2, 1/2)",
+        "    c of draft 2 after 0: 9/10",
+        "    c of draft 2 after 1: 0",
+    ]
+    believed = leaks.plain(
+        law("1/2", "1/2"),
+        law("1/4", "3/4"),
+        name="b",
+        gamma=2,
+        believed_draft=law(0, 1),
+        believed_target=law("1/3", "2/3"),
+    ).describe()
+    assert believed.splitlines()[-3:] == [
+        "    believed q 1: (0, 1)",
+        "    believed q 2: (0, 1)",
+        "    believed p: (1/3, 2/3)",
+    ]
+    later = replace(leaks.appendix_a().requests[0], joins_at=3)
+    told = replace(leaks.appendix_a(), requests=(later,)).describe()
+    assert "  request 1 (starts after (0,), joins at step 3)\n" in told
+    nested = leaks.nested().describe()
+    assert "    p after 0: (7/10, 3/10)\n    p after 1: (2/5, 3/5)\n" in nested
