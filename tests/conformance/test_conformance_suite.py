@@ -1,15 +1,21 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from specsim.errors import SchedulerFault
-from specsim.lossless import liars
+from specsim.lossless import leaks, liars
 from specsim.lossless.conformance import (
     CHECKS,
     ConformanceError,
+    Report,
+    ViewRun,
+    _name,
+    _prefix_message,
+    _smaller,
     check_declared,
     check_deterministic,
     check_lengths,
@@ -18,10 +24,13 @@ from specsim.lossless.conformance import (
     check_protocol,
     check_scheduler,
     check_view_untouched,
+    counterexample,
     judge,
     parametrize_with_checks,
 )
+from specsim.lossless.enumerate import enumerate_world
 from specsim.lossless.kinds import VARIANTS, shipped
+from specsim.lossless.worlds import law
 from specsim.schedulers.base import BatchView
 from specsim.schedulers.greedy import Greedy
 from specsim.schedulers.oracle import Oracle
@@ -336,3 +345,203 @@ def test_reports_tell_a_declared_leak_from_an_undeclared_one():
 def test_an_oracle_cannot_be_judged_and_says_why():
     report = check_scheduler(Oracle)
     assert "reads what verification will accept" in report.failures["check_lossless"]
+
+
+# What the messages say
+
+
+def run_of(*steps, prefill=0):
+    """A run of views with these ids and confidences."""
+    run = ViewRun(np.random.default_rng(0), num_steps=1)
+    run.prefill, run.gamma = prefill, len(steps[0][1][0])
+    run.steps = [(np.array(ids), np.array(c)) for ids, c in steps]
+    return run
+
+
+def test_a_broken_prefix_rule_is_told_row_by_row():
+    own = [[0.5, 0.123456], [0.5, 0.5], [0.25, 0.75]]
+    run = run_of(([8], [[0.1, 0.1]]), ([3, 7, 9], own), prefill=37)
+    changed = np.array([[0.5, 0.2], [0.5, 0.5], [0.25, 0.125]])
+    plan, other = np.array([1, 2, 2]), np.array([1, 2, 0])
+    assert _prefix_message(run, plan, other, changed, None).splitlines() == [
+        "what lies beyond the admitted drafts of several requests changed the plan of step 1 "
+        "(batch of 3 requests, 37 prefill tokens):",
+        "  request 9: confidences [0.25, 0.75] -> verify 2, [0.25, 0.125] -> verify 0",
+        "  request 3: confidences [0.5, 0.1235] -> verify 1, [0.5, 0.2] -> verify 1",
+    ]
+    text = _prefix_message(run, plan, other, changed, 0)
+    assert "drafts of request 3 changed the plan" in text
+
+
+@pytest.mark.parametrize(("count", "more"), [(4, None), (5, "and 1 more"), (9, "and 5 more")])
+def test_of_many_rows_four_are_shown(count, more):
+    run = run_of((list(range(count)), [[0.5, 0.5]] * count))
+    changed, plan = np.full((count, 2), 0.25), np.ones(count, dtype=np.int64)
+    lines = _prefix_message(run, plan, plan * 0, changed, None).splitlines()
+    assert len(lines) == 1 + 4 + bool(more)
+    assert [line.startswith("  request ") for line in lines[1:5]] == [True] * 4
+    if more:
+        assert lines[5] == f"  {more} requests with other confidences"
+
+
+def test_counterexamples_are_told_from_world_to_law():
+    found = enumerate_world(leaks.cross(), liars.CrossPeek)
+    text = counterexample(found)
+    assert text.startswith(leaks.cross().describe() + "\n" + found.peek.describe() + "\n")
+    assert text.splitlines()[-2:] == [
+        "  each first token has its law, but P(outputs are [[0], [0]]) = 41/80, target 49/100",
+        "  total variation of the output law: 9/200 = 0.045",
+    ]
+    bent = enumerate_world(leaks.appendix_a(), GlobalSearch)
+    assert counterexample(bent).splitlines()[-2:] == [
+        "  first token of request 1: law (17/20, 3/20), target (7/10, 3/10)",
+        "  total variation of the output law: 3/20 = 0.15",
+    ]
+    # A peek that this world's laws do not show: verified or not, the one token comes out.
+    sure = leaks.plain(law(1, 0), law("1/2", "1/2"), name="sure")
+    peek = replace(bent.peek, world=sure)
+    exact = replace(enumerate_world(sure, lambda: FixedLength(0)), peek=peek)
+    assert counterexample(exact).splitlines()[-1] == (
+        "  the output law of this world is not bent, but the same plan bends another's"
+    )
+    unexplained = replace(bent, peek=None)
+    assert "outcome A" not in counterexample(unexplained)
+
+
+def test_the_smaller_of_two_leaks_is_shown():
+    bent = enumerate_world(leaks.appendix_a(), GlobalSearch)
+    joint = enumerate_world(leaks.cross(), liars.CrossPeek)
+    nested = enumerate_world(leaks.nested(), lambda: AsyncTopK(0), num_tokens=3)
+    exact = replace(bent, law=bent.target)
+    late = replace(bent, peek=replace(bent.peek, step=1))
+    unseen = replace(bent, peek=None)
+    ordered = [bent, late, unseen, nested, joint, exact]
+    for first, second in itertools.combinations(ordered, 2):
+        assert _smaller(first, second)
+        assert not _smaller(second, first)
+    assert not _smaller(bent, bent)
+
+
+def test_a_verdict_counts_what_was_enumerated():
+    whole, short = judge(GlobalSearch, count=2), judge(GlobalSearch, count=2, stop_at_leak=True)
+    assert (whole.worlds, short.worlds) == (5 + 2 + 2, 1)
+    assert 1 < whole.biased < whole.worlds
+    assert short.biased == 1
+    assert short.leaves == enumerate_world(leaks.appendix_a(), GlobalSearch, num_tokens=3).leaves
+    assert not whole.lossless
+    assert whole.found.world.name == "appendix-a"
+    clean = judge(Greedy, count=1)
+    assert (clean.lossless, clean.found, clean.biased, clean.worlds) == (True, None, 0, 7)
+    assert judge(Greedy, count=1, post_token=True).worlds == 3 + 2
+    assert judge(Greedy, count=1) == judge(Greedy, count=1, seed=20_260_705)
+    assert judge(Greedy, count=3, seed=1).leaves != judge(Greedy, count=3, seed=2).leaves
+
+
+def test_learners_hear_what_could_have_happened():
+    heard = []
+
+    class Listening(Custom):
+        def __init__(self):
+            super().__init__(reads=frozenset({"history"}))
+
+        def plan(self, view):
+            heard.append(view)
+            return np.full(view.num_requests, view.gamma, dtype=np.int64)
+
+        def observe(self, outcome):
+            heard.append(outcome)
+
+    check_lengths(Listening)
+    views, outcomes = heard[::2], heard[1::2]
+    assert len(views) == len(outcomes) > 400
+    for view, outcome in zip(views, outcomes, strict=True):
+        assert outcome.step == view.step
+        assert outcome.request_id_R.tolist() == view.request_id_R.tolist()
+        assert outcome.verify_len_R.tolist() == [view.gamma] * view.num_requests
+        assert (outcome.num_accepted_R >= 0).all()
+        assert (outcome.num_accepted_R <= outcome.verify_len_R).all()
+        tokens = view.base_tokens + view.gamma * view.num_requests
+        assert outcome.duration_s == view.verify_s_B[tokens]
+    assert any((o.num_accepted_R > 0).any() for o in outcomes)
+
+
+def test_checks_look_at_so_many_runs():
+    """Fewer would see less, more would take longer."""
+
+    def runs_of(check):
+        made = []
+
+        class Counted(Custom):
+            def __init__(self):
+                super().__init__()
+                made.append(self)
+
+        check(Counted)
+        return len(made)
+
+    assert runs_of(check_lengths) == 1 + 160
+    assert runs_of(check_view_untouched) == 1 + 40
+    assert runs_of(check_deterministic) == 1 + 3 * 40
+    assert runs_of(check_prefix_rule) > 1 + 160 * 3
+    assert runs_of(check_protocol) == 1
+
+
+def test_rules_that_read_nothing_live_have_no_prefix_to_keep():
+    class Raises(Custom):
+        def plan(self, view):
+            raise AssertionError
+
+    check_prefix_rule(lambda: Raises(reads=frozenset({"history"})))
+    check_prefix_rule(lambda: Raises(reads=frozenset({"lagged"}), lag=1))
+    for reads in ({"live"}, {"sampled"}, {"live", "history"}):
+        with pytest.raises((SchedulerFault, AssertionError)):
+            check_prefix_rule(lambda reads=reads: Raises(reads=frozenset(reads)))
+
+
+class OwnMass(Custom):
+    """Admits a draft for its own mass under q."""
+
+    def __init__(self):
+        super().__init__(reads=frozenset({"sampled"}))
+
+    def plan(self, view):
+        return (view.sampled_RG[:, 0] > 0.5).astype(np.int64)
+
+
+class MassBefore(OwnMass):
+    """Admits all if the first draft, which is always admitted, has mass enough."""
+
+    def plan(self, view):
+        return np.where(view.sampled_RG[:, 0] > 0.5, view.gamma, 1)
+
+
+def test_a_draft_may_be_judged_by_the_mass_of_admitted_ones_and_not_by_its_own():
+    check_prefix_rule(MassBefore)
+    with pytest.raises(ConformanceError, match="changed the plan"):
+        check_prefix_rule(OwnMass)
+
+
+def test_a_report_is_as_declared_if_only_a_leak_is_found_and_admitted():
+    for failures, declared, good in (
+        ({}, True, True),
+        ({}, False, True),
+        ({}, None, True),
+        ({"check_lossless": "x", "check_prefix_rule": "y"}, False, True),
+        ({"check_lossless": "x"}, True, False),
+        ({"check_lossless": "x"}, None, False),
+        ({"check_lengths": "x"}, False, False),
+        ({"check_lossless": "x", "check_deterministic": "y"}, False, False),
+    ):
+        report = Report(failures, None, declared)
+        assert report.as_declared is good
+        assert report.lossless is (not failures)
+
+
+def test_names_of_factories_can_be_told_apart():
+    class Plain:
+        pass
+
+    assert _name(Greedy) == "Greedy"
+    assert _name(lambda: FixedLength(1)) == "FixedLength(k=1, lag=0)"
+    assert _name(lambda: AsyncTopK(2)) == "AsyncTopK(lag=2)"
+    assert _name(lambda: Plain()) == "Plain"

@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 
 from specsim.errors import InputError
-from specsim.lossless.kinds import factory_of, parse_settings, shipped
+from specsim.lossless.kinds import VARIANTS, factory_of, parse_settings, shipped
 from specsim.lossless.notes import rank_disagreement, sts_reordering
 from specsim.schedulers import CONFIGS
+from specsim.schedulers.greedy import PatientGreedy
+from specsim.schedulers.per_request import FixedBudget, Tetris
 from specsim.schedulers.static import FixedLength
+from specsim.schedulers.threshold import Threshold
 from specsim.schedulers.topk import AsyncTopK
 
 
@@ -64,3 +67,27 @@ def test_ranks_that_see_slightly_other_confidences_disagree():
     # Lengths that read no confidence cannot disagree.
     same = rank_disagreement(FixedLength(2))
     assert same[0] == same[1]
+
+
+def test_kinds_without_defaults_are_judged_in_a_form_that_matters():
+    """Long enough to have something to cut, short enough that two requests compete."""
+    assert factory_of("threshold")() == Threshold(0.5, "conditional")
+    assert factory_of("batch_table")().ranges == ((1, 1, 2), (2, 64, 1))
+    assert factory_of("tetris")() == FixedBudget(1)
+    assert factory_of("tetris", ("score=sampled", "k=3"))() == Tetris(3)
+    for kind in ("calibrated", "gated"):
+        scheduler = factory_of(kind)()
+        assert scheduler.inner == AsyncTopK(1)
+        assert scheduler.lossless
+    made = [
+        factory_of(kind, tuple(f"{k}={v}" for k, v in more.items()))() for kind, more in VARIANTS
+    ]
+    assert {s.lag for s in made if isinstance(s, PatientGreedy)} == {0, 1}
+    assert {s.lag for s in made if isinstance(s, AsyncTopK)} == {1, 2}
+
+
+def test_values_are_numbers_truths_or_words():
+    found = parse_settings(("a=0", "b=-2", "c=1e-3", "d=false", "e=", "f=x=y"))
+    assert found == {"a": 0, "b": -2, "c": 1e-3, "d": False, "e": "", "f": "x=y"}
+    assert isinstance(found["a"], int)
+    assert parse_settings(()) == {}
