@@ -8,10 +8,10 @@ both packages a forked child gives the changed function its new code and runs th
 its line, fastest first, then the other tests that enter the module, until one fails or `--cpu-s`
 seconds of tests were tried. Where the line already ran during import or collection, the child
 starts before that and imports the changed module afresh, and tests that noticed such a mutant
-before come first. A mutant on a line that no test executes
-survives untried. A test that takes ten times its usual time and 20 s more counts as failed
-("timeout"). What cannot be seen here: numba is off (kernels run as plain Python), and tests that
-start `specsim` in a process of its own see no mutant.
+before come first. A mutant on a line that no test executes survives untried. A test that takes ten
+times its usual time and 20 s more counts as failed ("timeout"). What cannot be seen here: numba is
+off (kernels run as plain Python), and tests that start `specsim` in a process of its own see no
+mutant.
 
 `--again FILE` tries only the survivors of an earlier record, on the tree as it is now.
 """

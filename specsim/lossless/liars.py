@@ -269,13 +269,12 @@ class DCut:
         score_RG = np.ones_like(view.survival_RG)
         score_RG[:, 1:] = view.survival_RG[:, :-1]
         ordered = np.sort(score_RG, axis=None)
-        best, best_theta = 0, -1.0
-        for share in self.buckets:
-            k = math.ceil(share * score_RG.size)
+
+        def rate(k: int) -> float:
             promised = float(ordered[len(ordered) - k :].sum())
-            theta = promised / float(view.verify_s_B[view.base_tokens + k] + view.fixed_s)
-            if theta > best_theta:
-                best, best_theta = k, theta
+            return promised / float(view.verify_s_B[view.base_tokens + k] + view.fixed_s)
+
+        best = max((math.ceil(share * score_RG.size) for share in self.buckets), key=rate)
         return allocate(score_RG, best)
 
 

@@ -72,14 +72,11 @@ class Bandit:
         arms.k = int(rng.integers(len(arms.tokens_K))) if explore else self._best(arms)
 
     def _best(self, arms: _Bin) -> int:
-        best, best_s = arms.k, np.inf
-        for k, (seconds, tokens) in enumerate(zip(arms.seconds_K, arms.tokens_K, strict=True)):
-            cost = seconds / tokens
-            if self._before == 0 and k > 0:
-                cost += self.switch_s / k
-            if cost < best_s:
-                best, best_s = k, cost
-        return best
+        def cost(k: int) -> float:
+            switch_s = self.switch_s / k if self._before == 0 and k > 0 else 0.0
+            return arms.seconds_K[k] / arms.tokens_K[k] + switch_s
+
+        return min(range(len(arms.tokens_K)), key=cost)  # of equal costs the shortest
 
     def observe(self, outcome: StepOutcome) -> None:
         """Note the seconds and tokens of the k that ran."""

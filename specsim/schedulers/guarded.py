@@ -213,15 +213,14 @@ class DCut:
     def plan(self, view: BatchView) -> IntArray:
         """Return the top-K of the best share."""
         descending_C = ascending(_scores(decided_on(view, self.lag)))[::-1]
-        best, best_rate = 0, -1.0
-        for share in self.shares:
-            k = math.ceil(share * len(descending_C))
+
+        def rate(k: int) -> float:
             seconds = float(view.verify_s_B[view.base_tokens + k]) + view.fixed_s
-            rate = float(descending_C[:k].sum()) / seconds
-            if rate > best_rate:
-                best, best_rate = k, rate
-        live_RG = _scores(view.survival_RG)
-        return allocate(live_RG, best)
+            return float(descending_C[:k].sum()) / seconds
+
+        # Of equal rates the smallest share: `max` keeps the first.
+        best = max((math.ceil(share * len(descending_C)) for share in self.shares), key=rate)
+        return allocate(_scores(view.survival_RG), best)
 
 
 def _scores(survival_RG: FloatArray) -> FloatArray:
