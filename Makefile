@@ -1,5 +1,6 @@
 # make run       virtual environment, core install, the main job
-# make test      everything installed, the test suite (at most 10 minutes after installing)
+# make test      everything installed; lint, types, the test suite and its coverage of the pure packages
+#                (at most 10 minutes after installing)
 # make test-all  the long tests too
 # make bench     every benchmark, and the short form with its ratios to the floor
 # make guard     fails if a step has drifted from its floor (ratios, not times)
@@ -30,8 +31,9 @@ $(VENV)/dev.done: $(VENV)/core.done
 run: $(VENV)/core.done
 	$(BIN)/specsim run scenarios/flash_120tps.yaml
 
-test: $(VENV)/dev.done
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not cuda"
+test: lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not cuda" --cov --cov-report=
+	$(BIN)/python scripts/coverage_gate.py
 
 test-all: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not cuda"
@@ -66,4 +68,4 @@ schema: $(VENV)/core.done
 	$(BIN)/specsim schema > scenarios/scenario.schema.json
 
 clean:
-	rm -rf $(VENV) build dist runs .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist runs .coverage .mypy_cache .ruff_cache .hypothesis

@@ -92,3 +92,39 @@ def test_conditional_acceptance_by_hand() -> None:
     rate = conditional_acceptance(np.array([0, 1, 1, 3]), 3)
     assert rate.tolist() == [0.75, pytest.approx(1 / 3), 1.0]
     assert np.isnan(conditional_acceptance(np.array([0, 0]), 2)[1])
+
+
+def test_counts_that_fit_no_known_mistake_are_named_all_the_same() -> None:
+    rounds = _rounds()
+    (finding,) = lint(replace(rounds, committed_N=rounds.num_accepted_N + 4))
+    assert finding.check == "bonus-committed"
+    assert "typically + 4" in finding.message
+    assert "cut by a request's end" in finding.message
+
+
+def test_little_evidence_accuses_nobody() -> None:
+    # What is an error in thousands of blocks is chance in fifty.
+    shifted = _shifted(_rounds(blocks=50))
+    counted = _rounds(blocks=50)
+    most = np.minimum(counted.num_accepted_N + 1, GAMMA)
+    assert _names(shifted) == []
+    assert _names(replace(counted, num_accepted_N=most, committed_N=None)) == []
+    one_draft = Rounds(np.full((4_000, 1), 0.5), np.arange(4_000) % 2, 1, None, None)
+    assert _names(one_draft) == []
+
+
+def test_a_sure_head_may_accept_every_first_draft() -> None:
+    rounds = _rounds()
+    said = rounds.confidence_NG.copy()
+    said[:, 0] = 0.99
+    accepted = np.maximum(rounds.num_accepted_N, 1)
+    sure = Rounds(said, accepted, GAMMA, None, accepted + 1)
+    assert _names(sure) == []
+    assert _names(replace(sure, confidence_NG=rounds.confidence_NG)) == ["bonus-counted"]
+
+
+def test_a_head_that_nobody_trusts_is_not_shifted() -> None:
+    # Nothing gets past the first draft, so there is nothing to say about the second.
+    rounds = _rounds((0.05,) * GAMMA)
+    nothing = np.zeros_like(rounds.num_accepted_N)
+    assert _names(replace(rounds, num_accepted_N=nothing, committed_N=nothing + 1)) == []

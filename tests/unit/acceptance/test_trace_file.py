@@ -58,6 +58,24 @@ BAD = {
     "complex acceptance rates": {"accept_rate_NG": np.full((N, GAMMA), 1j)},
     "acceptance rates below 0": {"accept_rate_NG": np.full((N, GAMMA), -0.5)},
     "NaN in the metadata": {"metadata": np.array('{"model": NaN}')},
+    "confidences of one axis": {"confidence_NG": np.full(N, 0.5)},
+    "confidences of no draft": {"confidence_NG": np.zeros((N, 0))},
+    "confidences that are counts": {"confidence_NG": np.ones((N, GAMMA), np.int64)},
+    "a confidence above 1": {"confidence_NG": np.full((N, GAMMA), 1.5)},
+    "counts of too few blocks": {"num_accepted_N": np.zeros(N - 1, np.uint8)},
+    "counts of another type": {"num_accepted_N": np.zeros(N, np.int32)},
+    "more accepted than drafted": {"num_accepted_N": np.full(N, GAMMA + 1, np.uint8)},
+    "domains of another type": {"sequence_domain_S": np.zeros(2, np.int64)},
+    "domains without a name": {"sequence_domain_S": np.ones(2, np.uint8)},
+    "draft probabilities of another shape": {"draft_prob_NG": np.zeros((N, GAMMA - 1))},
+    "metadata that is a number": {"metadata": np.array(3)},
+    "metadata that is a list": {"metadata": np.array("[1]")},
+    "metadata that is no JSON": {"metadata": np.array("{")},
+    "metadata that is no text": {
+        "metadata": np.array([2**31], np.uint32).view("U1")[0:1].reshape(())
+    },
+    "domain names that are one text": {"metadata": np.array('{"domain_names": "x"}')},
+    "domain names that are numbers": {"metadata": np.array('{"domain_names": [1]}')},
 }
 
 
