@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from specsim.cost.model import StepCost
@@ -73,5 +75,5 @@ def time_shares(window: Window, cost: StepCost) -> dict[str, float | None]:
         # A step that straddles the window's start counts whole, so this may be a hair below 0.
         "idle": max(0.0, total_s - own_s - wait_s),
     }
-    whole_s = sum(found.values())
+    whole_s = math.fsum(found.values())  # sum rounds otherwise from Python 3.12 on
     return {f"time_{part}_share": found[part] / whole_s for part in PARTS}
