@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -35,6 +36,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
+napoleon_attr_annotations = False  # shapes and types stand in the text
+default_role = "literal"  # docstrings write `names` so
 
 html_theme = "furo"
 html_title = "specsim"
@@ -49,9 +52,36 @@ def math(writer: Any, node: nodes.Element) -> None:
     """Write an equation as MathML: browsers draw it without a script from elsewhere."""
     block = isinstance(node, nodes.math_block)
     text = convert(node.astext(), display="block" if block else "inline")
-    writer.body.append(f"<div>{text}</div>" if block else text)
+    # The theme scrolls what is too wide; a mark that stands out above its line must not do that.
+    style = "padding: .4em 0; overflow: auto hidden"
+    writer.body.append(f'<div style="{style}">{text}</div>' if block else text)
     raise nodes.SkipNode
 
 
+def whole_sentence(
+    app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep napoleon from taking the words before a colon for the type of an attribute."""
+    del app, name, thing, options
+    if what in ("attribute", "data", "property") and lines:
+        lines[0] = f": {lines[0]}"
+
+
+def short_arrays(
+    app: Any, what: str, name: str, thing: Any, options: Any, given: str, returned: str
+) -> tuple[str, str]:
+    """Write the type of an array as people do: `ndarray[int64]`."""
+    del app, what, name, thing, options
+    return tuple(_ARRAY.sub(r"ndarray[\1]", text) if text else text for text in (given, returned))
+
+
+_ARRAY = re.compile(
+    r"~?(?:numpy\.)?ndarray\[~?(?:typing\.)?tuple\[~?(?:typing\.)?Any, \.\.\.\], "
+    r"~?(?:numpy\.)?dtype\[~?(?:numpy\.)?(\w+)(?:\[~?(?:typing\.)?Any\])?\]\]"
+)
+
+
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", whole_sentence, priority=400)  # before napoleon's
+    app.connect("autodoc-process-signature", short_arrays)
     app.add_html_math_renderer("mathml", (math, None), (math, None))
