@@ -2,6 +2,7 @@
 
     python scripts/fuzz.py npz --seconds 600 --corpus fuzz      # one target, in fuzz/npz
     python scripts/fuzz.py all --seconds 600 --corpus fuzz      # one after the other
+    python scripts/fuzz.py scenario --longest 700               # short inputs, many a second
 
 A killed session goes on from its corpus. Faults are counted by type and place, the first input of
 each is kept in `<corpus>/<target>/faults`, and fuzzing goes on; `report.json` has the figures.
@@ -31,7 +32,7 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__} {Path(last.filename).name}:{last.lineno} {last.name}"
 
 
-def one(name: str, seconds: int, folder: Path) -> None:
+def one(name: str, seconds: int, folder: Path, *, longest: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["specsim"]):
@@ -40,13 +41,14 @@ def one(name: str, seconds: int, folder: Path) -> None:
     corpus, faults = folder / "corpus", folder / "faults"
     for made in (corpus, faults):
         made.mkdir(parents=True, exist_ok=True)
-    for seed in target.seeds():
+    seeds = [seed for seed in target.seeds() if len(seed) <= longest]
+    for seed in seeds:
         (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
     scratch = Path(tempfile.mkdtemp(prefix="fuzz"))
     known: dict[str, int] = {}
     # The first input imports modules; those must be instrumented as well.
     with atheris.instrument_imports(include=["specsim"]):
-        for seed in target.seeds():
+        for seed in seeds:
             fault_of(target, seed, scratch)
     started, runs, slowest, saved_at = time.monotonic(), 0, 0.0, 0.0
 
@@ -82,7 +84,7 @@ def one(name: str, seconds: int, folder: Path) -> None:
 
     options = [
         f"-max_total_time={seconds}",
-        "-max_len=65536",
+        f"-max_len={longest}",
         "-timeout=60",
         "-print_final_stats=1",
     ]
@@ -94,15 +96,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", help="a target of tests/fuzz_targets.py, or all")
     parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--longest", type=int, default=65536, help="bytes of an input")
     parser.add_argument("--corpus", type=Path, default=Path("fuzz"))
     given = parser.parse_args()
     if given.target != "all":
-        one(given.target, given.seconds, given.corpus / given.target)
+        one(given.target, given.seconds, given.corpus / given.target, longest=given.longest)
         return 0
     from tests.fuzz_targets import TARGETS
 
     for name in TARGETS:
         command = [sys.executable, __file__, name, "--seconds", str(given.seconds)]
+        command += ["--longest", str(given.longest)]
         code = subprocess.run([*command, "--corpus", str(given.corpus)], check=False).returncode  # noqa: S603
         print(f"{name}: ended with {code}", flush=True)
     return 0

@@ -65,9 +65,23 @@ def _scenario_seeds() -> list[bytes]:
     return [p.read_bytes() for p in [*shipped, *sorted(bad.glob("*.yaml"))]]
 
 
+_TINY = b"""{name: t, question: {kind: point, concurrency: 2}, seed: 1,
+stop: {kind: requests, num_requests: 9}, cluster: {gpus_per_rank: 1, max_requests_per_rank: 4},
+workload: {arrivals: {kind: closed_loop}, prompt_tokens: {kind: fixed, tokens: 9},
+  output_tokens: {kind: fixed, tokens: 9}},
+acceptance: {kind: trace, trace: smollm2_markov_t1},
+cost: {table: aiconfigurator/h100_llama31-8b_tp1_bf16, read: linear,
+  host: {base_ms: 1, per_request_us: 0, label: assumed, source: t},
+  draft: {base_ms: 1, per_request_us: 0, label: assumed, source: t}},
+policies: {one: {scheduler: {kind: fixed, k: 1}, gamma: 2}}}
+"""
+"""A small scenario for studies: what is tried there is the study, and reading this one is quick."""
+
+
 def _study(data: bytes, folder: Path) -> object:
     from specsim.study.grid import load_study
 
+    laid(folder, "tiny.yaml", _TINY)
     return load_study(laid(folder, "s.yaml", data))
 
 
@@ -79,6 +93,11 @@ def _study_seeds() -> list[bytes]:
         b"name: s\nscenario: hello\nplan: {kind: latin_hypercube, samples: 3, ranges: "
         b"{stop.num_requests: {low: 10, high: 20, whole: true}}}\n",
         b"name: s\nscenario: hello\nplan: {kind: list, points: [{seed: 1}, {seed: 2}]}\n",
+        b"name: s\nscenario: tiny.yaml\nset: {seed: 3}\npolicies: [one]\nconcurrency: [1, 4]\n"
+        b"plan: {kind: grid, axes: {stop.num_requests: [5, 6], policies.one.gamma: [1, 2]}}\n",
+        b"name: s\nscenario: tiny.yaml\nplan: {kind: latin_hypercube, samples: 2, seed: 4, ranges: "
+        b"{cost.host.base_ms: {low: 1, high: 2}, stop.num_requests: {low: 2, high: 9, scale: log, "
+        b"whole: true}}}\n",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def project(tmp_path: Path) -> Path:
     """A project with our rules of exclusion and one pure package."""
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]
-    left_out = ours["report"]["exclude_also"]
+    left_out = json.dumps(ours["report"]["exclude_also"])
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.coverage.run]\nbranch = true\nsource = ["top/pure"]\n'
         f"[tool.coverage.report]\nexclude_also = {left_out}\n"
