@@ -26,9 +26,9 @@ from specsim.engine.lockstep import Group, Lockstep
 from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill, PrefillPool
 from specsim.engine.queue import make_queue
 from specsim.engine.rank import Rank
+from specsim.engine.refusals import refuse
 from specsim.engine.request import LengthLaw, RequestSource
 from specsim.engine.router import RouterKind, make_router
-from specsim.errors import InputError
 from specsim.metrics.record import Bounded, Columns
 from specsim.metrics.requestlog import RequestLog
 from specsim.metrics.steplog import StepLog
@@ -317,7 +317,7 @@ def prepare(given: RunInput) -> Simulation:
     Raises:
         InputError: parts of the input contradict each other.
     """
-    _check(given)
+    refuse(given)
     env = Environment()
     keep = given.record
     apart_keep = replace(keep, priced=None, steps=None) if isinstance(keep, Bounded) else keep
@@ -380,46 +380,6 @@ def prepare(given: RunInput) -> Simulation:
     cluster.deaths(given.deaths)
     _start(cluster, given)
     return Simulation(env, cluster, log, prefill_log)
-
-
-def _check(given: RunInput) -> None:
-    """Refuse what the engine cannot do, rather than do something else."""
-    gamma = given.blocks.gamma
-    kv, prefill = given.kv, given.prefill
-    if isinstance(prefill, MixedPrefill) and prefill.tokens_per_step < 1 + gamma:
-        raise InputError(
-            f"cluster.prefill.tokens_per_step: {prefill.tokens_per_step} does not hold one "
-            f"request's step of {1 + gamma} tokens (gamma {gamma})"
-        )
-    if kv is not None and kv.admission == "optimistic":
-        if kv.preemption == "recompute" and prefill is None:
-            raise InputError(
-                "cluster.kv.preemption: recompute would be free, since prefill takes no time "
-                "here; give cluster.prefill, or use swap or worst_case admission"
-            )
-        if kv.preemption == "swap" and given.router == "central_queue":
-            raise InputError(
-                "cluster.kv.preemption: swap keeps a request's KV on its rank, but with the "
-                "central_queue router another may take it; use recompute or another router"
-            )
-    if kv is not None and kv.prefix_reuse and isinstance(prefill, DisaggregatedPrefill):
-        raise InputError(
-            "cluster.kv.prefix_reuse: the caches of disaggregated prefill ranks are not modelled; "
-            "use mixed prefill, or leave it out"
-        )
-    seen: set[int] = set()
-    for death in given.deaths:
-        if not 0 <= death.rank < given.ranks or death.rank in seen:
-            raise InputError(
-                f"cluster.deaths: rank {death.rank} is not one of 0..{given.ranks - 1}, or dies "
-                "twice"
-            )
-        if death.back_s is not None and death.back_s <= death.at_s:
-            raise InputError(
-                f"cluster.deaths: rank {death.rank} comes back at {death.back_s:g} s, before it "
-                f"dies at {death.at_s:g} s"
-            )
-        seen.add(death.rank)
 
 
 def _start(cluster: Cluster, given: RunInput) -> None:
