@@ -466,7 +466,8 @@ def main() -> None:
                 if ended[0] == "cold":
                     ended = tried_cold(given, tests, record)
                 result, by = judged(ended)
-                killers[by] += 1
+                if record.runs_early(module, mutant):
+                    killers[by] += 1
                 row |= {"result": result, "tests": len(tests), "by": by}
             note(row, time.monotonic() - started)
 

@@ -39,6 +39,24 @@ class Counting:
         return np.full(view.num_requests, min(self.calls - 1, view.gamma))
 
 
+class Remembers:
+    """Verifies as many drafts as were ever accepted, and one more: reads the history itself."""
+
+    reads = frozenset({"history"})
+    lag = 0
+    lossless = True
+
+    def plan(self, view):
+        history = view.history
+        assert history.rounds_R.max() <= view.step
+        assert (history.accepted_R <= history.verified_R).all()
+        return np.minimum(1 + history.accepted_R, view.gamma)
+
+
+class Trespasses(Remembers):
+    reads = frozenset({"live"})
+
+
 def own_law(world, factory, num_tokens, watch, **more):
     """The exact law that enumeration gives, in the order in which sampling counts outcomes."""
     found = enumerate_world(world, factory, num_tokens=num_tokens, watch=watch, **more)
@@ -57,6 +75,7 @@ SCHEDULERS = {
     "cross": liars.CrossPeek,
     "learner": lambda: Goodput(1, 0.9, 0.2, 1.1),
     "counting": Counting,
+    "history": Remembers,
 }
 
 
@@ -498,3 +517,26 @@ def test_one_outcome_for_each_group_of_equal_views():
     sampler.counts(4000)
     assert len(asked) == 2
     assert sampler.num_blocks == 8000
+
+
+def test_what_is_not_declared_is_not_shown_in_sampling_either():
+    with pytest.raises(SchedulerFault, match='add "history" to its `reads`'):
+        sample_world(leaks.nested(), Trespasses, num_samples=10)
+
+
+def test_histories_are_counted_alike_in_sampling_and_in_enumeration():
+    seen = []
+
+    class Watching(Remembers):
+        def plan(self, view):
+            history = view.history
+            rows = zip(history.rounds_R, history.verified_R, history.accepted_R, strict=True)
+            seen.append((view.step, tuple(tuple(map(int, row)) for row in rows)))
+            return super().plan(view)
+
+    enumerate_world(leaks.nested(), Watching, num_tokens=3)
+    known = set(seen)
+    seen.clear()
+    sample_world(leaks.nested(), Watching, num_samples=5000, num_tokens=3)
+    assert set(seen) == known
+    assert len(known) > 3

@@ -451,12 +451,12 @@ def test_a_gate_charges_what_a_draft_costs_on_average_over_recent_budgets() -> N
             seen.append(needed)
             return True
 
-    table = [0, 1, 1, 1, 1, 1, 1, 3, 3, 9]
+    table = [0, 1, 1, 1, 2, 4, 7, 11, 16, 22]
     scheduler = Watched(FixedLength(2), 0.2, 2, 0.5, 0.0, 0.125)
     scheduler._rate, scheduler._drafts = 4.0, 1.4
     scheduler._gate(make_view(np.full((3, 2), 0.5), table=table))
-    assert seen == [4 * (3 - 1) / 4, 0.5] * 3
-    for drafts, token in ((0.0, 0.0), (9.0, 4 * (9 - 1) / 6)):
+    assert seen == [4 * (11 - 1) / 4, 0.5] * 3
+    for drafts, token in ((0.0, 4 * (2 - 1) / 1), (0.5, 4 * (4 - 1) / 2), (9.0, 4 * (22 - 1) / 6)):
         seen.clear()
         scheduler._drafts = drafts
         scheduler._gate(make_view(np.full((3, 2), 0.5), table=table))
