@@ -96,6 +96,14 @@ def test_a_uniform_length_moves_for_more_than_its_margin_only() -> None:
         assert scheduler.plan(view).tolist() == [length]
 
 
+def test_a_length_of_nothing_is_held_like_any_other() -> None:
+    for margin, length in ((0.49, 1), (0.5, 0)):
+        scheduler = UniformLength(margin, 1)
+        assert scheduler.plan(make_view([[0.5, 0.5]], table=[0, 1, 9, 9])).tolist() == [0]
+        # Promises 1, 1.5, 0.5.
+        assert scheduler.plan(make_view([[0.5, 0.5]], table=[0, 1, 1, 3.5])).tolist() == [length]
+
+
 def test_tiers_below_the_anchors_and_past_everything_are_left_out() -> None:
     rule = TierAware((2, 3, 4, 6, 9), 1)
     view = make_view([[0.5, 0.5], [0.5, 0.5]], base=3)
