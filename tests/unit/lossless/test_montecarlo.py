@@ -540,3 +540,16 @@ def test_histories_are_counted_alike_in_sampling_and_in_enumeration():
     sample_world(leaks.nested(), Watching, num_samples=5000, num_tokens=3)
     assert set(seen) == known
     assert len(known) > 3
+
+
+def test_a_request_that_joins_later_begins_with_its_first_token():
+    world = leaks.cross()
+    one, two = world.requests
+    world = dataclasses.replace(world, requests=(one, dataclasses.replace(two, joins_at=2)))
+    for watch in ((2,), (1, 2)):
+        law = own_law(world, lambda: FixedLength(1), 2, watch)
+        given = {"num_tokens": 2, "watch": watch}
+        for kernels in (False, True):
+            counts = Sampler(world, lambda: FixedLength(1), **given, kernels=kernels).counts(3000)
+            assert counts.sum() == 3000
+            assert g_test(counts, law)[2] > 1e-5

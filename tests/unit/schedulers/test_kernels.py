@@ -225,3 +225,18 @@ def test_one_live_and_one_old_survival_decide_who_and_how_many() -> None:
         theta = [2, 2.9 / 1.9, 3.8 / 1.9, 4.6 / 2.0, 4.7 / 9]
         assert theta[3] == max(theta)
         assert rule.plan(view).tolist() == wanted
+
+
+def test_what_is_crossed_out_is_walked_around() -> None:
+    """Of .2 .5 .5 .8 .9 the second .5 and .9 are gone and one sure draft has come: 1 .8 .5 .2."""
+    ascending_C = np.array([0.2, 0.5, 0.5, 0.8, 0.9])
+    gone, now = np.array([0.5, 0.9]), np.array([0.2, 0.5, 0.8, 1.0])
+    for free in range(5):  # the first `free` drafts cost nothing, the others much
+        table = np.where(np.arange(12) <= 3 + free, 1.0, 9.0)
+        args = (3, 3, table, 0.0, NO_PATIENCE_LIMIT)
+        assert walk(ascending_C, 5, gone, 1, *args) == capacity(now, *args) == free
+    # Two requests: 2, 3, 3.8, 4.3 and 4.5 tokens; the last 0.2 must pay 4.3 a second.
+    for last_s, k in ((1.046, 4), (1.047, 3)):
+        table = np.array([1, 1, 1, 1, 1, 1, last_s])
+        args = (2, 2, table, 0.0, NO_PATIENCE_LIMIT)
+        assert walk(ascending_C, 5, gone, 1, *args) == k
