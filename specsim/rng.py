@@ -1,7 +1,7 @@
 """Random streams by name, so that two policies of one scenario see the same luck.
 
 A stream depends on the seed and on its name, never on how many numbers another stream has drawn
-(common random numbers, ARCHITECTURE decision 5).
+(common random numbers).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What a step costs the engine: a table, a way to read it, and the terms that it lacks.
 
-Step time = verify(B) + attention(R, resident KV tokens) + draft(R) + host(R) (ARCHITECTURE
-decision 3). Each of the last three is taken from the table, is already inside its verify curve, or
-is a labelled input of the scenario; a term that is none of these is an error, never a silent zero.
-Terms that a plan cannot trim still belong in theta, because they do not cancel in a ratio.
+Step time = verify(B) + attention(R, resident KV tokens) + draft(R) + host(R)
+(docs/concepts/model.md). Each of the last three is taken from the table, is already inside its
+verify curve, or is a labelled input of the scenario; a term that is none of these is an error,
+never a silent zero. Terms that a plan cannot trim still belong in theta, because they do not
+cancel in a ratio.
 """
 
 from __future__ import annotations

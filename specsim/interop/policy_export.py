@@ -154,12 +154,19 @@ def sglang_policy(
     flags.append("--speculative-dspark-sps-table-path dspark_sps.json")
     if trace is not None:
         rng = np.random.default_rng(seed)
-        dataset = str(trace.metadata.get("source", "trace"))
+        said = trace.metadata
+        model, drafter = (said.get("target") or said.get("model", "?")), said.get("drafter", "?")
+        dataset = f"specsim trace: {model}, drafter {drafter}"
         fitted, _, _ = calibrate(records_of_trace(_cut(trace, gamma)), rng, dataset=dataset)
         files["dspark_sts.json"] = to_sglang(fitted)
         flags.append("--speculative-dspark-confidence-sts-path dspark_sts.json")
-        if trace.metadata.get("status") in ("synthetic", "fitted", "assumed"):
+        if said.get("status") in ("synthetic", "fitted", "assumed"):
             notes.append("the calibration is that of a model of a drafter, not of your drafter")
+        else:
+            notes.append(
+                f"dspark_sts.json is calibrated on the confidences of {model} with the drafter "
+                f"{drafter}; if yours is another, capture its trace and calibrate on that"
+            )
     return Exported(files, flags, notes)
 
 

@@ -1,7 +1,8 @@
 """Every metric: its name, its unit, what it means, and the code that computes it.
 
-Vocabulary as in ARCHITECTURE.md. R is the number of requests decoding in a step; a step commits
-`num_accepted + 1` tokens a request; those past the request's end are paid for and not emitted.
+Vocabulary as in docs/concepts/metrics.md. R is the number of requests decoding in a step; a step
+commits `num_accepted + 1` tokens a request; those past the request's end are paid for and not
+emitted.
 """
 
 from __future__ import annotations

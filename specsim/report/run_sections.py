@@ -285,7 +285,9 @@ def input_section(summary: Mapping[str, Any]) -> Section:
             + [f"{k} {v}" for k, v in policy["scheduler"].items() if k != "kind" and v is not None]
         )
         acceptance = policy["acceptance"]
-        said = [str(acceptance.get("name") or acceptance.get("calibration") or "")]
+        said = [
+            str(acceptance.get(key, "")) for key in ("target", "model", "drafter", "calibration")
+        ]
         said += [str(acceptance.get("status", "unknown")), str(acceptance.get("source", ""))]
         cells = [
             name,

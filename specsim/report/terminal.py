@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specsim.report.pareto import Cut, Frontier, frontier
+from specsim.report.pareto import X_METRIC, Y_METRIC, Cut, Frontier, frontier
 from specsim.study.validation import Validation
 
 _PLAIN_WIDTH = 120
@@ -38,9 +38,25 @@ def print_answer(
         console.print(f"note: {line}", markup=False)
     for line in summary["warnings"]:
         console.print(f"beware: {line}", markup=False)
+    for line in _acceptances(summary):
+        console.print(f"acceptance: {line}", markup=False)
     if "kv_memory" in summary:
         console.print(f"KV memory: {summary['kv_memory']}", markup=False)
     console.print(f"stored in {directory}", markup=False, soft_wrap=True)
+
+
+def _acceptances(summary: Mapping[str, Any]) -> list[str]:
+    """Say whose drafts are accepted: another model's would be otherwise."""
+    found = []
+    for policy in summary["policies"].values():
+        said = policy.get("acceptance", {})
+        model = said.get("target") or said.get("model")
+        if not policy["gamma"] or model is None:
+            continue
+        if model == "parametric":
+            model = f"a parametric model ({said.get('source', 'no source')})"
+        found.append(f"{said.get('status', 'of unknown status')}, of {model}")
+    return list(dict.fromkeys(found))
 
 
 def _console() -> Console:
@@ -211,10 +227,45 @@ def verdict(summary: Mapping[str, Any]) -> str:
         against = f"{baseline} has no value there"
     else:
         against = f"{cut.value / base:.2f} times {baseline}"
+    error = _error(summary, best)
+    within = f" ± {error / cut.value:.1%}" if error is not None else ""
     return (
-        f"At {slo:g} tok/s/user {best} holds the most: {cut.value:,.0f} tok/s/GPU with "
-        f"{cut.value / slo:.1f} users a GPU, {against}."
+        f"At {slo:g} tok/s/user {best} holds the most: {cut.value:,.0f}{within} tok/s/GPU with "
+        f"{cut.value / slo:.1f} users a GPU, {against}{_ties(summary, best, cut.value, error)}."
     )
+
+
+def _error(summary: Mapping[str, Any], name: str) -> float | None:
+    """Return how far the throughput at the headline SLO moves with its points' 95 % intervals.
+
+    At a fixed load speed and throughput rise and fall together, so every point moves along both;
+    None where a point has no interval.
+    """
+    cuts = []
+    for sign in (-1.0, 1.0):
+        rows = [
+            {
+                metric: row[metric] + sign * row[f"{metric}_ci95"]
+                for metric in (X_METRIC, Y_METRIC)
+                if row.get(metric) is not None and row.get(f"{metric}_ci95") is not None
+            }
+            for row in summary["policies"][name]["points"]
+        ]
+        cuts.append(frontier(name, rows).throughput_at(summary["question"]["headline_slo"]).value)
+    low, high = cuts
+    return None if low is None or high is None else (high - low) / 2
+
+
+def _ties(summary: Mapping[str, Any], best: str, most: float, error: float | None) -> str:
+    """Name the lossless policies whose throughput is within the best one's error."""
+    near = []
+    for name, line in _lines(summary).items():
+        value = line.throughput_at(summary["question"]["headline_slo"]).value
+        if name == best or value is None or not summary["policies"][name]["lossless"]:
+            continue
+        if error is not None and most - value <= error:
+            near.append(f"{name} ({value / most - 1:.1%})")
+    return f"; within that error: {', '.join(near)}" if near else ""
 
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, Frontier]:

@@ -3,7 +3,7 @@
 p = target law, q = draft law. `c[r, k]` is the confidence that draft k of request r is accepted
 given that drafts 1..k-1 were; `a[r, k] = c[r, 1] * .. * c[r, k]` is its survival.
 
-The law of the land (ARCHITECTURE decision 2, sharpened in docs/decisions/0003): the event that a
+The law of the land (docs/decisions/0003): the event that a
 plan is l may depend on load, on the past, and on the drafts that l itself admits (of all requests
 together), never on a draft that it leaves out and never on what follows. `c[r, k]` is a function of
 x[r, <k], so reading *up to* a[r, k] to admit x[r, k] is allowed, and reading a[r, k+1] is not.

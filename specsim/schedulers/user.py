@@ -67,15 +67,15 @@ class UserConfig(Config):
             )
         lag, lossless = scheduler.lag, scheduler.lossless
         if (
-            not all(part in ("live", "lagged", "history") for part in read)
+            not all(part in ("live", "lagged", "history", "sampled") for part in read)
             or type(lag) is not int
             or not 0 <= lag <= MAX_LAG
             or ("lagged" in read) != (lag > 0)
         ):
             raise InputError(
                 f'"{self.kind}" reads {sorted(map(str, read))} with lag {lag!r}: legal are live, '
-                f'lagged, history, and a lag of 1 to {MAX_LAG} exactly if it reads "lagged", '
-                "else of 0"
+                f"lagged, history, sampled, and a lag of 1 to {MAX_LAG} exactly if it reads "
+                '"lagged", else of 0'
             )
         if not isinstance(lossless, bool):
             raise InputError(f'"{self.kind}" says lossless is {lossless!r}: legal are True, False')

@@ -127,7 +127,7 @@ def _policy(arm: Arm, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "cost_sources": dict(arm.cost.sources),
         "acceptance": {
             key: metadata[key]
-            for key in ("model", "calibration", "status", "source", "tilted")
+            for key in ("model", "target", "drafter", "calibration", "status", "source", "tilted")
             if key in metadata
         },
         "reliability": reliability(arm.trace, gamma=arm.config.gamma) if arm.config.gamma else [],

@@ -5,7 +5,7 @@ an independent walk over the recorded acceptances, exactly. (2) In a toy world o
 where speculative decoding can be run for real, a dense coupled trace replayed by the engine's rules
 gives the acceptance length of the true rollout: within its interval for fixed lengths, and with a
 measured gap for the lagged scheduler, which reads unverified suffixes that a trace keeps coupled to
-the text (ARCHITECTURE decision 1).
+the text (docs/decisions/0001).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import io
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,39 @@ def test_the_verdict_never_recommends_an_unsafe_policy() -> None:
     assert held["peek"] > held["topk"]  # else this test says nothing
     assert "topk holds the most: 11,710 tok/s/GPU" in verdict(summary)
     assert "6.01 times mtp1" in verdict(summary)
+
+
+def test_the_verdict_has_its_error_and_names_whom_it_cannot_tell_apart() -> None:
+    summary = frontier_summary()
+    for policy in summary["policies"].values():
+        for point in policy["points"]:
+            for metric in ("tok_s_gpu", "tok_s_user"):
+                point[f"{metric}_ci95"] = 0.01 * point[metric]
+    near = summary["policies"]["near"] = copy.deepcopy(summary["policies"]["topk"])
+    for point in near["points"]:
+        point["tok_s_gpu"] *= 0.99
+    # One percent up and down along both axes, by hand, on the stretch that holds the SLO.
+    lo, hi = ({u: 230 * (1 - 0.8 * u / 64) * (1 + e) for u in (16, 64)} for e in (-0.01, 0.01))
+    cuts = [
+        (1 + e) * (16000 + (120 - s[64]) / (s[16] - s[64]) * (8000 - 16000))
+        for e, s in ((-0.01, lo), (0.01, hi))
+    ]
+    error = (cuts[1] - cuts[0]) / 2 / 11710
+    assert f"11,710 ± {error:.1%} tok/s/GPU" in verdict(summary)
+    assert "within that error: near (-1.0%)." in verdict(summary)
+    near["lossless"] = False
+    assert "within that error" not in verdict(summary)
+
+
+def test_whose_acceptance_it_is_is_said_once() -> None:
+    summary = frontier_summary()
+    for name, policy in summary["policies"].items():
+        policy["acceptance"] = {"target": "Model", "drafter": "d", "status": "measured"}
+        if name == "mtp1":
+            policy["acceptance"] = {"model": "parametric", "status": "fitted", "source": "a fit"}
+    text = printed(summary)
+    assert text.count("acceptance: measured, of Model\n") == 1
+    assert "acceptance: fitted, of a parametric model (a fit)" in text
 
 
 def test_a_policy_that_outruns_the_grid_is_shown_with_what_it_holds_at_least() -> None:
