@@ -101,11 +101,11 @@ def find_scenario(name: str) -> Path:
     given = Path(name)
     if _is_file(given):
         return given
-    if not _too_long(given) and given.is_dir():
-        raise InputError(f"{name}: is a folder; a scenario file or name is needed")
     known = dict(scenario_names())
     if name in known:
         return known[name]
+    if not _too_long(given) and given.is_dir():
+        raise InputError(f"{name}: is a folder; a scenario file or name is needed")
     there = list(known)
     if given.suffix in _YAML or len(given.parts) > 1:
         folder = given.parent

@@ -108,6 +108,12 @@ def test_scenarios_by_name_and_by_path(tree: Path) -> None:
         assert words in str(caught.value)
 
 
+def test_a_folder_of_a_scenarios_name_does_not_hide_it(tree: Path) -> None:
+    # `specsim run hello --out hello`, twice.
+    (tree / "here" / "hello").mkdir()
+    assert content(find_scenario("hello")) == "ship/scenarios/hello.yaml"
+
+
 def test_an_installed_package_carries_its_profiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
