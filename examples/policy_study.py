@@ -85,7 +85,8 @@ drawn = draw(
     out=OUT,
     jobs=1,
 )
-held = {cut["policy"]: cut["tok_s_gpu"] for cut in drawn.result["at_slo"] if cut["tok_s_gpu"]}
-winner = max(held, key=held.__getitem__)
-print(f"\nAt {SLO} tok/s a user {winner} holds the most: {held[winner]:,.0f} tok/s a GPU.")
+print(f"\ntok/s a GPU when every user gets {SLO}")
+for cut in drawn.result["at_slo"]:
+    held = f"{cut['policy']:15} {cut['tok_s_gpu'] or 0:6,.0f}"
+    print(f"  {cut['reason'] or held}")
 print(f"picture: {drawn.directory / 'pareto.png'}")

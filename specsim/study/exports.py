@@ -17,6 +17,7 @@ from specsim.interop.prometheus import prometheus_text
 from specsim.interop.vllm_bench import vllm_bench_json
 from specsim.metrics.record import Columns
 from specsim.report.page import Stored
+from specsim.report.pareto import frontier
 from specsim.scenario.build import build_arm
 from specsim.scenario.schema import Scenario
 from specsim.study.store import read_manifest, read_summary
@@ -124,23 +125,27 @@ def export(
 def best_policy(summary: Mapping[str, Any]) -> str:
     """Return the lossless policy with the most throughput at the headline SLO, or at the load.
 
+    A policy that is faster than the SLO under every load asked holds at least what it put out under
+    the largest.
+
     Raises:
         InputError: none has a throughput.
     """
     slo = summary["question"].get("headline_slo")
-    held = [
-        (r["tok_s_gpu"], r["policy"])
-        for r in summary.get("answer", ())
-        if r["slo_tok_s_user"] == slo and r["tok_s_gpu"] is not None
-    ] or [
-        (p["points"][0]["tok_s_gpu"], name)
-        for name, p in summary["policies"].items()
-        if p["points"] and p["points"][0].get("tok_s_gpu") is not None
-    ]
-    held = [(most, name) for most, name in held if summary["policies"][name]["lossless"]]
+    held: dict[str, float] = {}
+    for name, policy in summary["policies"].items():
+        if not policy["lossless"] or not policy["points"]:
+            continue
+        if slo is None:
+            most = policy["points"][0].get("tok_s_gpu")
+        else:
+            cut = frontier(name, policy["points"]).throughput_at(slo)
+            most = cut.at_least if cut.value is None else cut.value
+        if most is not None:
+            held[name] = most
     if not held:
         raise InputError("no lossless policy of the run has a throughput; name one with --policy")
-    return str(max(held)[1])
+    return max(held, key=held.__getitem__)
 
 
 def _json(data: Mapping[str, Any]) -> str:

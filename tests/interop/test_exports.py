@@ -107,6 +107,39 @@ def test_prometheus_text_is_well_formed_and_counts(run: Path) -> None:
         assert re.match(r"^(# (HELP|TYPE) \S+ .+|\S+?(\{[^}]*\})? [-+0-9.e]+(inf)?)$", line), line
 
 
+@pytest.mark.parametrize(
+    ("slo", "best"),
+    [
+        (100.0, "slow"),  # fast has 500 at least, slow has more
+        (60.0, "fast"),  # both are faster than that under every load asked, and fast held more
+        (150.0, "fast"),
+        (250.0, None),
+    ],
+)
+def test_the_best_policy_may_be_faster_than_the_slo_under_every_load(
+    slo: float, best: str | None
+) -> None:
+    def policy(*points: tuple[float, float], lossless: bool = True) -> dict[str, object]:
+        rows = [{"tok_s_user": speed, "tok_s_gpu": most} for speed, most in points]
+        return {"lossless": lossless, "points": rows}
+
+    summary = {
+        "question": {"headline_slo": slo},
+        "policies": {
+            "slow": policy((90.0, 900.0), (110.0, 600.0)),
+            "fast": policy((120.0, 500.0), (200.0, 200.0)),
+            "wrong": policy((120.0, 5000.0), (300.0, 2000.0), lossless=False),
+        },
+    }
+    if slo == 60.0:
+        summary["policies"]["fast"] = policy((120.0, 950.0), (200.0, 200.0))
+    if best is None:
+        with pytest.raises(InputError, match="no lossless policy"):
+            best_policy(summary)
+    else:
+        assert best_policy(summary) == best
+
+
 def test_the_best_policy_becomes_vllm_configuration(run: Path) -> None:
     assert best_policy(read_summary(run)) == "topk"
     found = export(run, "vllm-policy")
