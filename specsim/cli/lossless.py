@@ -224,13 +224,27 @@ def _sampled(
 
 
 def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
+    from specsim.lossless.battery import CROWDS, LONGEST_RUN
+    from specsim.lossless.conformance import LEAK_CHECKS
+    from specsim.lossless.report import ALPHA
+
     verdict = report.verdict
+    # A scheduler that fails in itself fails every check, most of them in the same words.
+    faults = {said for name, said in report.failures.items() if name not in LEAK_CHECKS}
+    names = LEAK_CHECKS if verdict is not None else LEAK_CHECKS - {"check_lossless"}
+    leaks = {report.failures[name] for name in names & report.failures.keys()} - faults
     said = {True: "lossless", False: "not lossless", None: "nothing"}[report.declared]
     if report.lossless and verdict is not None:
-        head = f"LOSSLESS  {what}: exact in {verdict.worlds} worlds, {verdict.leaves} outcomes"
+        lines = [
+            f"LOSSLESS  {what}: exact in {verdict.worlds} worlds, {verdict.leaves} outcomes",
+            "Laws were enumerated for up to 3 requests; plans alone were tried with up to "
+            f"{max(CROWDS)} requests and {LONGEST_RUN} steps.",
+            "What it does only beyond that was not seen.",
+        ]
+    elif leaks:
+        lines = [f"REFUTED  {what} (it says of itself: {said})"]
     else:
-        head = f"REFUTED  {what} (it says of itself: {said})"
-    lines = [head]
+        lines = [f"BROKEN  {what}: it does not do what a scheduler must, lossless or not"]
     # The enumerated counterexample is the one that can be read: it comes first, unless the plan
     # changed by itself, which it would only show by chance.
     first = "check_deterministic" if "check_deterministic" in report.failures else "check_lossless"
@@ -241,7 +255,10 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
     for message, names in checks_of.items():
         lines += ["", f"{', '.join(names)} failed:", message]
     if rows:
-        lines += ["", "Monte Carlo, first tokens:"]
+        lines += [
+            "",
+            f"Monte Carlo, first tokens (p below {ALPHA:g} refutes; worlds share random numbers):",
+        ]
     for row in rows:
         lines.append(
             f"  {row['case']}: p = {row['p_value']:.3g} of {row['samples']:,} samples, total "

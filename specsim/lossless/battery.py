@@ -21,6 +21,7 @@ from specsim.schedulers.base import BatchView, FloatArray, History, IntArray, La
 SATURATED = np.array([0.0, 1.0])
 TIED = np.array([0.25, 0.5, 0.5, 1.0])
 CROWDS = (8, 12, 24, 64)
+LONGEST_RUN = 30
 TABLES = ("flat", "linear", "jagged", "humped", "humped", "humped", "shelf", "cliff")
 
 
@@ -190,7 +191,7 @@ def view_runs(*, seed: int, count: int) -> Iterator[ViewRun]:
     for index in range(count):
         yield ViewRun(
             rng,
-            num_steps=30 if index % 20 == 19 else 1 + index % 5,
+            num_steps=LONGEST_RUN if index % 20 == 19 else 1 + index % 5,
             crowd=CROWDS[index // 8 % len(CROWDS)] if index % 8 == 6 else 0,
             prefill=37 if index % 5 == 3 else 0,
         )

@@ -122,6 +122,28 @@ def test_the_safe_example_is_lossless(capsys, own_files):
     code, out, _ = run(capsys, "my_scheduler:LoadThreshold", "--set", "busy=4", "--samples", "2000")
     assert code == 0
     assert out.startswith("LOSSLESS  my_scheduler:LoadThreshold: exact in ")
+    assert "up to 64 requests and 30 steps.\nWhat it does only beyond that was not seen." in out
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return view.nothing", "AttributeError: 'BatchView' object has no attribute 'nothing'"),
+        ("return [0.5] * view.num_requests", "an int64 array of shape (2,) is needed"),
+    ],
+)
+def test_a_scheduler_that_fails_is_not_called_a_leak(capsys, monkeypatch, tmp_path, body, why):
+    module = f"failing_{len(body)}"
+    (tmp_path / f"{module}.py").write_text(
+        "class Bad:\n"
+        "    reads, lag, lossless = frozenset({'live'}), 0, True\n"
+        f"    def plan(self, view):\n        {body}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, f"{module}:Bad")
+    assert code == 3
+    assert out.startswith(f"BROKEN  {module}:Bad: it does not do what a scheduler must")
+    assert why in out
 
 
 def test_post_token_confidences_refute_a_threshold(capsys):
