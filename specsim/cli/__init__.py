@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
+from cyclopts.exceptions import UnusedCliTokensError
 
 from specsim import __version__
 from specsim.errors import InputError, MissingDependencyError, SpecsimError, nearest
@@ -119,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = make_app()(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        return _mistake(InputError(f"{error} See `specsim --help`."))
+        return _mistake(_unreadable(error))
     except SpecsimError as error:
         return _mistake(error)
     except KeyboardInterrupt:
@@ -139,6 +140,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _mistake(InputError(f"{error.filename}: {error.strerror or error}"))
         return _fault()
     return found if isinstance(found, int) else 0
+
+
+def _unreadable(error: CycloptsError) -> InputError:
+    """Say what the parser could not make sense of, and whose help to read."""
+    verb = " ".join(["specsim", *(error.command_chain or ())])
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        left = ", ".join(error.unused_tokens)
+        return InputError(f"`{verb}` takes no more names: {left} is too many. See `{verb} --help`.")
+    return InputError(f"{error} See `{verb} --help`.")
 
 
 def _refuse_unknown_verb(tokens: Sequence[str]) -> None:

@@ -9,13 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from specsim.cli.common import Json, Quiet
+from specsim.errors import InputError
 
 
 def compare(
-    a: str,
-    b: str,
-    /,
-    *,
+    *runs: str,
     page: Annotated[Path | None, Parameter(show_default=False)] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -24,10 +22,8 @@ def compare(
 
     Parameters
     ----------
-    a
-        The folder of a run or study; `FOLDER:policy` for one policy of it.
-    b
-        Likewise.
+    runs
+        Two folders, A and B, of runs or of studies; `FOLDER:policy` for one policy of it.
     page
         Write an HTML page to this file too.
     """
@@ -37,7 +33,13 @@ def compare(
     from specsim.study.compare import compare as find
     from specsim.study.store import to_json
 
-    found = find(a, b)
+    if len(runs) != 2:
+        shown = f" ({', '.join(runs)})" if runs else ""
+        raise InputError(
+            f"compare takes two runs, A and B, not {len(runs)}{shown}: name both; a pattern such "
+            "as runs/* names all that are there"
+        )
+    found = find(*runs)
     if page is not None:
         page.write_text(html(page_of_comparison(found)), encoding="utf-8")
     if json:

@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from specsim.cost.table import Curve, Read, StepTable, Surface, Term, curve, load_table
+from specsim.cost.table import (
+    Curve,
+    Read,
+    StepTable,
+    Surface,
+    Term,
+    curve,
+    load_table,
+    worst_label,
+)
 from specsim.errors import InputError, SchedulerFault
 from specsim.registry import Config
 
@@ -133,6 +142,7 @@ class StepCost:
         verify_s_B: seconds of one target forward at B = 0 .. max_tokens; read-only.
         extrapolated_from: largest B that was probed; longer forwards are extrapolated.
         sources: for each term, where it comes from, for the manifest.
+        label: what these costs rest on: the worst label of the table and of every term charged.
         host_s_R: the host's part of `fixed_s`, seconds at R = 0 .. max_requests.
     """
 
@@ -142,6 +152,7 @@ class StepCost:
     verify_s_B: FloatArray
     extrapolated_from: int
     sources: dict[str, str]
+    label: str
     host_s_R: FloatArray
     _flat_s: list[float]  # draft + host, by R
     _attention: _Attention
@@ -263,6 +274,12 @@ def make_cost(
         verify_s_B=verify_s_B,
         extrapolated_from=table.last_tokens,
         sources={term: _described(table, settled[term]) for term in _TERMS},
+        label=worst_label(
+            [
+                table.provenance.status,
+                *(choice.label for choice in settled.values() if isinstance(choice, TermInput)),
+            ]
+        ),
         host_s_R=host_s_R,
         _flat_s=flat_s_R.tolist(),
         _attention=_attention(table.attention, settled["attention"], max_requests),

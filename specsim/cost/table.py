@@ -37,6 +37,7 @@ from specsim.cost.table_file import (
     TableFile,
     Term,
     parse_file,
+    worst_label,
 )
 from specsim.errors import Problem, ScenarioError
 
@@ -54,6 +55,7 @@ __all__ = [
     "parse_table",
     "save_table",
     "surface",
+    "worst_label",
 ]
 
 Read = Literal["floor", "linear", "ceil"]

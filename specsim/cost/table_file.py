@@ -7,7 +7,7 @@ the table.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -19,6 +19,15 @@ from specsim.registry import Config
 FORMAT = "specsim.steps/1"
 Term = Literal["draft", "attention", "host"]
 Status = Literal["measured", "derived", "fitted", "synthetic"]
+
+
+LABELS = ("measured", "derived", "fitted", "assumed", "synthetic")
+"""What a number can rest on, from the best to the worst."""
+
+
+def worst_label(labels: Iterable[str]) -> str:
+    """Return the worst of some labels: a sum is worth no more than its worst part."""
+    return max(labels, key=LABELS.index)
 
 
 class Provenance(Config):

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from specsim.report.loads import load_name
 from specsim.report.page import Choice, Page, Section, number
 from specsim.report.svg import Chart, Series, line_chart
 
@@ -75,7 +76,7 @@ def page_of_comparison(found: Mapping[str, Any]) -> Page:
             change = [(r["ratio"] - 1) * 100 for r in own]
             half = [(r["ci95"] or 0.0) / abs(r["a"]) * 100 for r in own]
             tips = [
-                f"{name}|{r['concurrency']} users a rank|{metric} {number(r['a'])} to "
+                f"{name}|{load_name(r['concurrency'])}|{metric} {number(r['a'])} to "
                 f"{number(r['b'])}|{c:+.2f} % ± {h:.2f}"
                 for r, c, h in zip(own, change, half, strict=True)
             ]

@@ -151,11 +151,6 @@ def ordered(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {**summary, "policies": {name: summary["policies"][name] for name in names}}
 
 
-def load_name(load: int | None) -> str:
-    """Say a load in words."""
-    return "its load" if load is None else f"{load} user{'s' if load != 1 else ''} a rank"
-
-
 def row_at(summary: Mapping[str, Any], policy: str, load: int | None) -> Mapping[str, Any]:
     """Return the metrics of a policy under a load; empty if it was not run."""
     rows: list[Mapping[str, Any]] = summary["policies"][policy]["points"]

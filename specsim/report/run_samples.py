@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.report.page import Choice, Section, Stored, load_name, number
+from specsim.report.loads import load_name
+from specsim.report.page import Choice, Section, Stored, number
 from specsim.report.svg import Chart, Series, StepMark, line_chart, timeline
 
 FloatArray = NDArray[np.float64]

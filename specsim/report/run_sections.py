@@ -9,12 +9,12 @@ import numpy as np
 
 from specsim.report.axes import CONVENTIONS, Axes
 from specsim.report.figures import PublishedLine
+from specsim.report.loads import load_name
 from specsim.report.page import (
     PART_NAMES,
     Choice,
     Section,
     interval_text,
-    load_name,
     number,
     row_at,
     shared_labels,

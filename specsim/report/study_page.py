@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specsim.report.loads import at_loads
 from specsim.report.page import Choice, Page, Section, number
 from specsim.report.svg import Chart, Series, line_chart
 
@@ -148,7 +149,7 @@ def _answers(summary: Mapping[str, Any], rows: list[Row]) -> list[str]:
     where = ", ".join(
         f"{key.rsplit('.', 1)[-1]} {best[key]}" for key in summary["axes"] if best[key] is not None
     )
-    load = f" at {best['concurrency']} users a rank" if best["concurrency"] is not None else ""
+    load = f" {at}" if (at := at_loads([best["concurrency"]])) else ""
     return [
         f"The largest {metric} is {number(best[metric])}: {best['policy']}{load}"
         + (f" with {where}." if where else ".")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from specsim.report.loads import load_name
 from specsim.report.pareto import X_METRIC, Y_METRIC, Cut, Frontier, frontier
 from specsim.study.validation import Validation
 
@@ -149,7 +150,7 @@ def point_table(summary: Mapping[str, Any], left_out: int = 0) -> Table:
     rows = {name: (p["points"] or [{}])[0] for name, p in summary["policies"].items()}
     batch = any(row.get("makespan_s") is not None for row in rows.values())
     users = summary["question"]["concurrency"]
-    load = f"{users} users a rank" if users else "one batch" if batch else "open arrivals"
+    load = load_name(users) if users else "one batch" if batch else "open arrivals"
     columns = [
         ("output\ntok/s/GPU", "tok_s_gpu", ",.1f"),
         ("output\ntok/s/user", "tok_s_user", ",.1f"),

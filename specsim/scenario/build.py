@@ -12,6 +12,7 @@ from typing import Any
 from specsim.acceptance.blocks import Blocks, lay_out
 from specsim.acceptance.trace import DenseTrace
 from specsim.cost.model import StepCost
+from specsim.cost.table import worst_label
 from specsim.engine.prefill import DisaggregatedPrefill, MixedPrefill
 from specsim.engine.run import RunInput, Stop
 from specsim.errors import InputError, UnsafeSchedulerError
@@ -27,6 +28,7 @@ from specsim.scenario.schema import (
 from specsim.scenario.workload import BuiltWorkload, build_workload
 from specsim.schedulers import UserConfig
 
+_NOT_FROM_MEASUREMENT = ("fitted", "assumed", "synthetic")
 Stamp = tuple[tuple[int, int], ...]
 
 
@@ -62,18 +64,29 @@ class Arm:
         return bool(self.blocks.gamma and self.trace.metadata.get("tilted"))
 
     def labels(self) -> list[str]:
-        """Return the marks that must stand beside every number of this arm."""
+        """Return the marks that must stand beside every number of this arm.
+
+        Of costs and of acceptances the worst label that any of them bears, if worse than derived.
+        """
         marks = [] if self.lossless else ["unsafe"]
         if self.tilted:
             marks.append("tilted trace")
         status = self.trace.metadata.get("status")
-        if self.blocks.gamma and status in ("synthetic", "fitted", "assumed"):
+        if self.blocks.gamma and status in _NOT_FROM_MEASUREMENT:
             marks.append(f"{status} acceptance")
-        if any(source.startswith("fitted") for source in self.cost.sources.values()) or (
-            self.cost.table.provenance.status == "fitted"
-        ):
-            marks.append("fitted cost")
+        costs = [self.cost.label]
+        if isinstance(self.prefill, DisaggregatedPrefill):
+            prefill = self.prefill.cost
+            costs += [prefill.label] if isinstance(prefill, StepCost) else []
+        cost = worst_label(costs)
+        if cost in _NOT_FROM_MEASUREMENT:
+            marks.append(f"{cost} cost")
         return marks
+
+
+def profiles_of(arms: Iterable[Arm]) -> list[Path]:
+    """Name every file behind some arms once: what they hold is part of what a run is."""
+    return list(dict.fromkeys(path for arm in arms for path in arm.profiles))
 
 
 def build_arm(scenario: Scenario, name: str, *, folder: Path) -> Arm:

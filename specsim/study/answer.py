@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specsim.engine.config import KvConfig
+from specsim.report.loads import at_loads
 from specsim.report.pareto import Frontier, comparison, frontier
 from specsim.scenario.build import Arm
 from specsim.scenario.schema import FrontierQuestion, Scenario
@@ -21,6 +23,36 @@ _LEFT = {
 }
 
 _ANSWERED = ("budget_tokens", "rejected_share", "acceptance_length", "mean_running", "concurrency")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a reader must know of a policy.
+
+    Attributes:
+        policy: its name.
+        text: what it is, without the policy and the loads.
+        loads: under which loads, users a rank; None in it where users are not counted.
+    """
+
+    policy: str
+    text: str
+    loads: tuple[int | None, ...] = ()
+
+
+def folded(findings: Iterable[Finding]) -> list[str]:
+    """Say each text once, with all the policies and loads that it holds for."""
+    loads: dict[str, dict[str, list[int | None]]] = {}
+    for finding in findings:
+        loads.setdefault(finding.text, {}).setdefault(finding.policy, []).extend(finding.loads)
+    lines = []
+    for text, of_policy in loads.items():
+        groups: dict[str, list[str]] = {}
+        for policy, found in of_policy.items():
+            groups.setdefault(at_loads(list(dict.fromkeys(found))), []).append(policy)
+        who = [f"{', '.join(names)} {at}".rstrip() for at, names in groups.items()]
+        lines.append(f"{who[0]}: {text}" if len(who) == 1 else f"{text}: {'; '.join(who)}")
+    return lines
 
 
 class Point(Protocol):
@@ -63,14 +95,13 @@ def summary_of(
     policy and SLO) and `comparison`.
     """
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in scenario.policies}
-    findings: list[str] = []
+    findings: list[Finding] = []
     for point in points:
         row: dict[str, Any] = {"concurrency": point.concurrency, **point.metrics}
         row["position_acceptance"] = point.position_acceptance
         rows[point.policy].append(row)
-        load = "" if point.concurrency is None else f" at {point.concurrency} users a rank"
         said = (*point.findings, *_unserved(point.metrics))
-        findings += [f"{point.policy}{load}: {finding}" for finding in said]
+        findings += [Finding(point.policy, text, (point.concurrency,)) for text in said]
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "description": scenario.description,
@@ -80,7 +111,7 @@ def summary_of(
         "ranks": scenario.cluster.ranks,
         "policies": {name: _policy(arms[name], rows[name]) for name in scenario.policies},
         "kv_memory": kv_memory(scenario.cluster.kv),
-        "warnings": findings + _warnings(arms, rows),
+        "warnings": folded([*findings, *_warnings(arms, rows)]),
     }
     if isinstance(scenario.question, FrontierQuestion):
         question = scenario.question
@@ -161,34 +192,36 @@ def _answer(
 
 def _warnings(
     arms: Mapping[str, Arm], rows: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[str]:
+) -> list[Finding]:
     """Say what a reader of the numbers must know."""
     found = []
     for name, arm in arms.items():
         if not arm.lossless:
-            found.append(f"{name}: this scheduler changes the distribution of the output (unsafe)")
+            text = "this scheduler changes the distribution of the output (unsafe)"
+            found.append(Finding(name, text))
         if arm.tilted:
-            found.append(f"{name}: its trace was moved to another acceptance level (tilted)")
-        past = [
+            text = "the trace was moved to another acceptance level (tilted)"
+            found.append(Finding(name, text))
+        past = tuple(
             row["concurrency"]
             for row in rows[name]
             if (row.get("longest_forward_tokens") or 0) > arm.cost.extrapolated_from
-        ]
+        )
         if past:
-            where = ", ".join(str(users) for users in past)
-            found.append(
-                f"{name}: forwards longer than the {arm.cost.extrapolated_from} tokens that table "
-                f"{arm.cost.table.name} was made from are extrapolated (at {where} users a rank)"
+            text = (
+                f"forwards longer than the {arm.cost.extrapolated_from} tokens that table "
+                f"{arm.cost.table.name} was made from are extrapolated"
             )
-        few = [
+            found.append(Finding(name, text, past))
+        few = tuple(
             row["concurrency"]
             for row in rows[name]
             if (row.get("requests_finished") or 0) < FEWEST_REQUESTS
-        ]
+        )
         if few:
-            where = ", ".join(str(users) for users in few)
-            found.append(
-                f"{name}: fewer than {FEWEST_REQUESTS} finished requests after the warm-up (at "
-                f"{where} users a rank): lengthen the run before trusting percentiles"
+            text = (
+                f"fewer than {FEWEST_REQUESTS} finished requests after the warm-up: lengthen the "
+                "run before trusting percentiles"
             )
+            found.append(Finding(name, text, few))
     return found

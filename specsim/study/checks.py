@@ -10,6 +10,7 @@ from specsim.acceptance.lint import lint, rounds_of_trace
 from specsim.acceptance.trace import load_trace
 from specsim.cost.table import load_table
 from specsim.errors import InputError, Problem, ScenarioError, SpecsimError
+from specsim.scenario.build import profiles_of
 from specsim.scenario.check import build_arms
 from specsim.scenario.load import load_scenario, scenario_hash
 from specsim.scenario.locate import find_scenario
@@ -87,7 +88,8 @@ def _check(name: str, overrides: Sequence[str]) -> Checked:
         return _study(file)
     loaded = load_scenario(file, overrides=overrides)
     arms = build_arms(loaded)
-    digest = scenario_hash(loaded.scenario)[:12]
+    # As the folder of its run: of the files behind it too, not of their names alone.
+    digest = scenario_hash(loaded.scenario, profiles_of(arms.values()))[:12]
     return Checked(str(loaded.path), "scenario", f"{len(arms)} policies; content {digest}")
 
 

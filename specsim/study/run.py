@@ -16,7 +16,8 @@ from specsim.engine.run import RunColumns, run
 from specsim.metrics.account import account
 from specsim.metrics.catalog import measure, summarise
 from specsim.metrics.record import Bounded
-from specsim.scenario.build import build_arm, run_input
+from specsim.report.loads import load_name
+from specsim.scenario.build import build_arm, profiles_of, run_input
 from specsim.scenario.check import build_arms
 from specsim.scenario.load import LoadedScenario, load_scenario, scenario_hash
 from specsim.scenario.locate import find_scenario
@@ -183,7 +184,7 @@ def run_loaded(
     started = time.perf_counter()
     scenario = loaded.scenario
     arms = build_arms(loaded)
-    profiles = list(dict.fromkeys(path for arm in arms.values() for path in arm.profiles))
+    profiles = profiles_of(arms.values())
     digest = scenario_hash(scenario, profiles)
     folder = loaded.path.parent.resolve()
     require_writable(out)
@@ -240,9 +241,7 @@ def run_loaded(
             ):
                 results[order[index]] = result
                 if progress is not None:
-                    progress(
-                        n, len(tasks), f"{result.policy} at {result.concurrency or 'its load'}"
-                    )
+                    progress(n, len(tasks), f"{result.policy} at {load_name(result.concurrency)}")
         except KeyboardInterrupt:
             executor.shutdown(wait=False, cancel_futures=True)
             if not is_complete(directory):

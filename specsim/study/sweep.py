@@ -22,6 +22,7 @@ import pandas as pd
 
 import specsim
 from specsim.errors import InputError, SpecsimError
+from specsim.report.loads import at_loads
 from specsim.stats.intervals import mean_interval
 from specsim.study.executor import Place, settle_tasks
 from specsim.study.folder import recover, write_folder
@@ -141,7 +142,7 @@ def _missing(stored: Mapping[int, StoredPoint], *, retry_failed: bool) -> dict[i
 
 
 def _what(point: Point) -> str:
-    load = f" at {point.concurrency}" if point.concurrency is not None else ""
+    load = f" {at}" if (at := at_loads([point.concurrency])) else ""
     return f"{point.policy}{load}, seed {point.scenario.seed if point.scenario else '-'}"
 
 

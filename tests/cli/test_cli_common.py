@@ -81,6 +81,24 @@ def test_check_tells_four_kinds_of_files(tmp_path, capsys) -> None:
     assert err == ""
 
 
+def test_check_names_the_content_by_the_files_behind_it_too(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = ROOT / "profiles/steps/v4_flash/fig7_mtp1.json"
+    said = []
+    for text in (table.read_text(), table.read_text().replace('"name": "', '"name": "my_')):
+        Path("table.json").write_text(text)
+        assert main(["init", "lab.yaml", "--table", "table.json", "--force", "--quiet"]) == 0
+        capsys.readouterr()
+        assert main(["check", "lab.yaml"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] != said[1]
+    assert main(["run", "lab.yaml", "--set", "stop.num_requests=20"]) == 0
+    capsys.readouterr()
+    assert main(["check", "lab.yaml", "--set", "stop.num_requests=20"]) == 0
+    (folder,) = Path("runs").iterdir()
+    assert f"content {folder.name}" in capsys.readouterr().out
+
+
 def test_check_says_what_is_wrong_with_each_of_several(tmp_path, capsys) -> None:
     (tmp_path / "a.json").write_text("{")
     (tmp_path / "b.npz").write_bytes(b"PK")

@@ -100,6 +100,13 @@ def test_export_and_import_meet(
         (["report", "nowhere"], "holds no run"),
         (["capacity", "hello", "--slo", "x"], "is no SLO"),
         (["compare", "a", "b"], "no such folder"),
+        (
+            ["compare", "runs/a", "runs/b", "runs/c"],
+            "takes two runs, A and B, not 3 (runs/a, runs/b",
+        ),
+        (["compare"], "takes two runs, A and B, not 0:"),
+        (["sweep", "lag", "domains"], "`specsim sweep` takes no more names: domains is too many"),
+        (["profile", "show", "a", "b"], "`specsim profile show` takes no more names: b"),
         (["import", "vllm", "nowhere.json"], "cannot be read"),
         (["pareto", "hello"], "no frontier"),
         (["tune", "hello", "--policy", "x", "--search", "a"], "path=low:high"),
