@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,18 @@ def read_text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError([Problem(str(path), "", f"cannot be read: {error}")]) from error
+        raise ScenarioError([Problem(str(path), "", f"cannot be read: {why(error)}")]) from error
     if text.startswith("version https://git-lfs"):
         message = "is a Git LFS pointer, not the data itself"
         raise ScenarioError([Problem(str(path), "", message, "fetch it with `git lfs pull`")])
     return text
+
+
+def why(error: OSError | UnicodeDecodeError) -> str:
+    """Say why a file cannot be read, in words and without the system's numbers."""
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    return f"it is no UTF-8 text (byte {error.start})"
 
 
 def parse_json(text: str, where: str, *, line: int = 0) -> Any:
@@ -84,6 +91,7 @@ def csv_rows(
     known: Sequence[str] | None = None,
     needed: Sequence[str] = (),
     blank: bool = True,
+    rename: Callable[[str], str] | None = None,
 ) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     """Return the columns of a CSV text and its rows, each with its place (`file:line`).
 
@@ -93,6 +101,8 @@ def csv_rows(
         known: the columns that may stand there; any if None.
         needed: the columns that must.
         blank: whether there may be no rows at all.
+        rename: makes a known name of a column's, where that is plain; what is not known after it
+            stays as it was.
 
     Raises:
         ScenarioError: columns are unknown, missing or given twice, a row has too many or too few
@@ -105,6 +115,14 @@ def csv_rows(
     except csv.Error as error:
         raise ScenarioError([Problem(f"{where}:{reader.line_num}", "", str(error))]) from error
     columns = [name.strip() for name in rows.pop(0)[1]] if rows else []
+    if known is not None and len(columns) == 1 and columns[0] not in known:
+        for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if separator in columns[0]:
+                message = f"the columns are separated by {name}"
+                hint = "separate them by commas, and write decimals with a point"
+                raise ScenarioError([Problem(f"{where}:1", "", message, hint)])
+    if rename is not None and known is not None:
+        columns = [new if (new := rename(name)) in known else name for name in columns]
     problems = _column_problems(columns, f"{where}:1", known, needed)
     if not problems and not rows and not blank:
         problems.append(Problem(where, "", "has no rows"))

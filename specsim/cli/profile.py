@@ -19,6 +19,7 @@ from specsim.cli.profile_inputs import (
     read_telemetry,
 )
 from specsim.cli.profile_tables import check, compare, convert, roofline, show
+from specsim.errors import InputError
 
 app = App(
     name="profile",
@@ -197,7 +198,9 @@ def fit(
     graph_limit: Annotated[int | None, within(least=1, most=10**9)] = None,
     acceptance_length: float | None = None,
     tokens_per_request: float | None = None,
+    per_request_share: Annotated[float | None, within(least=0, most=1)] = None,
     deployment: str | None = None,
+    any_step_time: Annotated[bool, _Flag] = False,
     host_of: str | None = None,
     read: Literal["floor", "linear", "ceil"] = "ceil",
     hold_out: float | None = None,
@@ -220,8 +223,9 @@ def fit(
     name
         Name of the table; that of the file if left out.
     kind
-        What the file holds. telemetry: a CSV of concurrency, tpot_ms and, where the engine
-        speculates, acceptance_length, tokens_per_request. frontier: a CSV of tok_s_user, tok_s_gpu.
+        What the file holds. telemetry: a CSV of concurrency, tpot_ms (or tpot_s, tpot_us) and,
+        where the engine speculates, acceptance_length, tokens_per_request. frontier: a CSV of
+        tok_s_user, tok_s_gpu.
         silicon: aiconfigurator's silicon_sample.csv, of which --deployment names one.
     form
         staircase: medians by tokens; additive: tokens apart from requests and context; linear: of
@@ -234,9 +238,14 @@ def fit(
         Tokens that a step commits for a request (frontier).
     tokens_per_request
         Tokens verified a request, anchor included (frontier).
+    per_request_share
+        Where every load had the same number of tokens a request, how much of the slope is put on
+        requests, 0 to 1, the rest on tokens (linear form); 0 if left out, which makes tokens dear.
     deployment
         Words that name one deployment of a silicon file, such as "Llama-3.1-70B h100 fp8 4.0
         1024x1024".
+    any_step_time
+        Believe step times below 0.2 ms or above 1 s, which are else taken for a wrong unit.
     host_of
         Instead of a table, fit host time on this no-speculation telemetry: what the table of that
         name or file leaves of its steps.
@@ -264,7 +273,9 @@ def fit(
     from specsim.report.steptable import fit_text, host_text, linear_text
     from specsim.rng import stream
 
-    loads = (raw, acceptance_length, tokens_per_request, deployment)
+    loads = (raw, acceptance_length, tokens_per_request, deployment, any_step_time)
+    if per_request_share is not None and (host_of is not None or form != "linear"):
+        raise InputError("--per-request-share splits a slope; it needs --form linear")
     if host_of is not None or form == "linear":
         points = read_telemetry(read_text(raw), kind, *loads)
         if host_of is not None:
@@ -272,7 +283,7 @@ def fit(
             answer(asdict(host), host_text(host, points, str(raw)), json=json)
             return 0
         told_linear = provenance_of(raw, "fitted", source, date, licence)
-        line = fit_linear(points)
+        line = fit_linear(points, per_request_share=per_request_share)
         made = linear_table(
             line, points, name=name or raw.name.split(".")[0], provenance=told_linear
         )

@@ -114,6 +114,7 @@ def read_telemetry(
     acceptance_length: float | None,
     tokens_per_request: float | None,
     deployment: str | None,
+    any_step_time: bool = False,
 ) -> list[Telemetry]:
     """Read what a running engine showed."""
     from specsim.cost.telemetry import frontier_telemetry
@@ -121,7 +122,7 @@ def read_telemetry(
     from specsim.interop.timings import parse_frontier, parse_telemetry
 
     if kind == "telemetry":
-        return parse_telemetry(text, where=str(raw))
+        return parse_telemetry(text, where=str(raw), any_step_time=any_step_time)
     if kind == "silicon":
         if deployment is None:
             raise InputError("served points are of many deployments; name one with --deployment")
@@ -132,7 +133,7 @@ def read_telemetry(
         )
     if acceptance_length is None or tokens_per_request is None:
         raise InputError("a frontier line needs --acceptance-length and --tokens-per-request")
-    speeds, gpus = parse_frontier(text, where=str(raw))
+    speeds, gpus = parse_frontier(text, where=str(raw), any_step_time=any_step_time)
     return frontier_telemetry(
         speeds, gpus, acceptance_length=acceptance_length, tokens_per_request=tokens_per_request
     )
@@ -145,6 +146,7 @@ def read_raw(
     acceptance_length: float | None,
     tokens_per_request: float | None,
     deployment: str | None,
+    any_step_time: bool = False,
 ) -> list[Row]:
     """Read timings of any kind of file as raw rows."""
     from specsim.cost.telemetry import telemetry_rows
@@ -152,9 +154,11 @@ def read_raw(
 
     if kind in ("telemetry", "frontier", "silicon"):
         return telemetry_rows(
-            read_telemetry(text, kind, raw, acceptance_length, tokens_per_request, deployment)
+            read_telemetry(
+                text, kind, raw, acceptance_length, tokens_per_request, deployment, any_step_time
+            )
         )
-    return read_rows(text, kind, where=str(raw))
+    return read_rows(text, kind, where=str(raw), any_step_time=any_step_time)
 
 
 def provenance_of(

@@ -75,7 +75,8 @@ def fit_table(
     """Make a step table of raw rows.
 
     Rows of `verify` (or `step`) give the verify curve, rows of `sampler` are added to it, rows of
-    `draft` give the draft curve. `step` rows include every term.
+    `draft` give the draft curve. `step` rows include every term, the draft where any of them has
+    more tokens than requests.
 
     Args:
         rows: the timings.
@@ -122,7 +123,11 @@ def fit_table(
     if attention is None:
         inside.add("attention")
     if part == "step":
-        inside |= {"draft", "host"}
+        inside.add("host")
+        # A step of one token a request has nobody's drafts in it.
+        if any(cell.batch_tokens > cell.num_requests for cell in timed):
+            inside.add("draft")
+        provenance = _with_open_split(provenance, timed)
     table = StepTable(
         name=name,
         provenance=provenance,
@@ -140,6 +145,26 @@ def fit_table(
             raise InputError(f"refused: {finding.message}")
     unsmoothed = findings(replace(table, verify=verify)) if monotone != "none" else odd
     return FitResult(table, chosen, errors, _intervals(graph), tuple(unsmoothed))
+
+
+def _with_open_split(provenance: Provenance, timed: Sequence[Cell]) -> Provenance:
+    """Note in the provenance that all steps had the same number of tokens a request, if so."""
+    tokens, requests = (
+        sum(cell.batch_tokens for cell in timed),
+        sum(cell.num_requests for cell in timed),
+    )
+    width = round(tokens / requests, 6)
+    off = max(abs(cell.batch_tokens - width * cell.num_requests) for cell in timed)
+    if off > 0.5 + 0.01 * max(cell.batch_tokens for cell in timed):
+        return provenance
+    width_text = f"{width:g} token{'' if width == 1 else 's'}"
+    note = (
+        "what a token costs beside what a request costs is not identified: every step had "
+        f"{width_text} a request; all is put on tokens. To settle it, time steps with other "
+        "numbers of tokens a request"
+    )
+    notes = f"{provenance.notes} {note}".strip()
+    return provenance.model_copy(update={"notes": notes, "split_open_at": width})
 
 
 def make_monotone(found: Curve, how: Monotone) -> Curve:

@@ -40,6 +40,7 @@ from specsim.cost.table_file import (
     worst_label,
 )
 from specsim.errors import Problem, ScenarioError
+from specsim.inputs import why
 
 __all__ = [
     "Curve",
@@ -173,10 +174,13 @@ class StepTable:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the table's file, absent parts left out."""
+        provenance = self.provenance.model_dump()
+        if provenance["split_open_at"] is None:
+            del provenance["split_open_at"]
         data: dict[str, Any] = {
             "format": FORMAT,
             "name": self.name,
-            "provenance": self.provenance.model_dump(),
+            "provenance": provenance,
             "verify": _curve_json(self.verify, "batch_tokens"),
         }
         if self.graph_limit_tokens is not None:
@@ -231,7 +235,7 @@ def load_table(path: str | Path) -> StepTable:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError([Problem(str(path), "", f"cannot be read: {error}")]) from error
+        raise ScenarioError([Problem(str(path), "", f"cannot be read: {why(error)}")]) from error
     return parse_table(text, where=str(path))
 
 

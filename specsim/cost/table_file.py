@@ -40,6 +40,8 @@ class Provenance(Config):
         licence: licence of the numbers.
         left_out: parts of a step's time that no curve of the table covers.
         notes: anything else a reader must know.
+        split_open_at: tokens a request of all the steps behind the table, if they were the same in
+            all of them: what a token costs beside what a request costs is then a choice.
     """
 
     status: Status
@@ -48,6 +50,7 @@ class Provenance(Config):
     licence: str = Field(min_length=1)
     left_out: list[str] = Field(default_factory=list)
     notes: str = ""
+    split_open_at: float | None = Field(default=None, ge=1, le=1e9)
 
 
 LEAST_S, MOST_S = 1e-9, 1e6

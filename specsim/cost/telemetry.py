@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ FloatArray = NDArray[np.float64]
 
 TERMS = ("bias", "per_request", "per_token", "per_kv_token")
 """Terms of the linear form, in seconds: 1, R, B and R x context."""
+
+_ORDER = (0, 2, 1, 3)  # bias, tokens, requests, context: what an open slope is put on, first first
+_SAME = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,58 +123,163 @@ def frontier_telemetry(
 
 
 @dataclass(frozen=True, slots=True)
+class OpenSplit:
+    """A slope that the loads give, and its split between requests and tokens, that they do not.
+
+    Attributes:
+        tokens_per_request: tokens verified a request under every load, anchor included.
+        slope_s: seconds more for each request with its tokens.
+        interval_s: 95% jackknife interval of the slope.
+        per_request_share: share of the slope that is put on requests, the rest on their tokens.
+        told: whether a user gave that share.
+    """
+
+    tokens_per_request: float
+    slope_s: float
+    interval_s: tuple[float, float]
+    per_request_share: float
+    told: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LinearFit:
     """Step time as a sum of non-negative terms.
 
     Attributes:
         coefficients: seconds of each of `TERMS`.
-        intervals: 95% jackknife interval of each coefficient, cut at 0.
+        intervals: 95% jackknife interval of each coefficient, cut at 0; None for a term that the
+            loads do not tell from others, or that is 0 in all of them.
         leave_one_out: relative error of each point predicted without it, sorted.
+        open_terms: terms that the loads do not tell from each other.
+        split: what is known where requests and tokens are among them; None if they are not.
     """
 
     coefficients: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
+    intervals: dict[str, tuple[float, float] | None]
     leave_one_out: tuple[float, ...]
+    open_terms: tuple[str, ...] = ()
+    split: OpenSplit | None = None
 
     def step_s(self, point: Telemetry) -> float:
         """Seconds that the fit gives a step under the load of `point`."""
         return float(_terms([point])[0] @ np.array(list(self.coefficients.values())))
 
+    def beware(self) -> str:
+        """Say what the loads leave open, what was chosen and how to settle it; empty if nothing."""
+        if self.split is None:
+            if not self.open_terms:
+                return ""
+            return (
+                f"the loads do not tell {' and '.join(self.open_terms)} apart; give loads in which "
+                "they vary by themselves"
+            )
+        split = self.split
+        if split.told:
+            why = f"{split.per_request_share:.0%} of it is put on requests, as told"
+        else:
+            why = (
+                "all of it is put on tokens, which makes a token as dear as it can be: policies "
+                "that verify more tokens gain at least what a run says"
+            )
+        return (
+            "what a request costs and what a token costs are not identified, only their sum: every "
+            f"load verified {_width(split.tokens_per_request)} a request; {why}. "
+            f"{settle_split(split.tokens_per_request)}"
+        )
 
-def fit_linear(points: Sequence[Telemetry]) -> LinearFit:
+
+def settle_split(tokens_per_request: float) -> str:
+    """Say how a split between requests and tokens that is open is settled."""
+    return (
+        f"To settle it, add a load with another number of tokens a request than "
+        f"{tokens_per_request:g} (speculation on, or a longer forward), or say "
+        "--per-request-share; 0 and 1 give the range"
+    )
+
+
+def _width(tokens: float) -> str:
+    return f"{tokens:g} token{'' if tokens == 1 else 's'}"
+
+
+def speculates(points: Sequence[Telemetry]) -> bool:
+    """Say whether an engine drafts under any of these loads: only then its steps hold a draft."""
+    return any(point.tokens_per_request > 1 or point.acceptance_length > 1 for point in points)
+
+
+def fit_linear(points: Sequence[Telemetry], *, per_request_share: float | None = None) -> LinearFit:
     """Fit bias + alpha R + theta B + kappa R context in relative least squares, none below 0.
 
+    A term that the loads do not tell from those before it (bias, tokens, requests, context) is 0.
+
+    Args:
+        points: the loads.
+        per_request_share: where requests and tokens are not told apart, the share of their slope
+            that is put on requests; 0 if None.
+
     Raises:
-        InputError: fewer points than terms that vary, or a flat series.
+        InputError: fewer points than terms that vary, a flat series, or a share of a slope that is
+            split by the loads already.
     """
     terms_P4 = _terms(points)
     step_P = np.array([point.step_s for point in points])
-    varied = int(np.linalg.matrix_rank(terms_P4))
-    if len(points) <= varied:
+    kept, open_terms = _told_apart(terms_P4 / step_P[:, None])
+    if len(points) <= sum(kept):
         raise InputError(
-            f"{len(points)} points for {varied} terms that vary: give at least {varied + 1}, so "
-            "that a point can be predicted from the others"
+            f"{len(points)} points for {sum(kept)} terms that vary: give at least "
+            f"{sum(kept) + 1}, so that a point can be predicted from the others"
         )
     if step_P.max() / step_P.min() - 1 < 0.01:
         raise InputError(
             f"refused: every load has the same step time ({step_P.mean() * 1e3:.4g} ms within 1%); "
             "a planner that trusts it verifies everything"
         )
-    whole_4 = _solve(terms_P4, step_P)
+    whole_4 = _solve(terms_P4, step_P, kept)
     without_P4 = np.stack(
-        [_solve(np.delete(terms_P4, i, 0), np.delete(step_P, i)) for i in range(len(points))]
+        [_solve(np.delete(terms_P4, i, 0), np.delete(step_P, i), kept) for i in range(len(points))]
     )
     predicted_P = (terms_P4 * without_P4).sum(axis=1)
     count = len(points)
     spread_4 = np.sqrt((count - 1) / count * ((without_P4 - without_P4.mean(0)) ** 2).sum(0))
+    coefficients = dict(zip(TERMS, whole_4.tolist(), strict=True))
+    intervals = {
+        name: (max(0.0, float(value - 1.96 * sd)), float(value + 1.96 * sd))
+        for name, value, sd in zip(TERMS, whole_4, spread_4, strict=True)
+    }
+    split: OpenSplit | None = None
+    if {"per_request", "per_token"} <= set(open_terms):
+        split = _split(points, coefficients, intervals["per_token"], per_request_share)
+    elif per_request_share is not None:
+        raise InputError(
+            "the loads tell requests and tokens apart, so there is no share to give; leave "
+            "per_request_share out"
+        )
+    known = [name for name, kept_4 in zip(TERMS, kept, strict=True) if kept_4]
     return LinearFit(
-        coefficients=dict(zip(TERMS, whole_4.tolist(), strict=True)),
+        coefficients=coefficients,
         intervals={
-            name: (max(0.0, float(value - 1.96 * sd)), float(value + 1.96 * sd))
-            for name, value, sd in zip(TERMS, whole_4, spread_4, strict=True)
+            name: found if name in known and name not in open_terms else None
+            for name, found in intervals.items()
         },
         leave_one_out=tuple(sorted(np.abs(predicted_P / step_P - 1).tolist())),
+        open_terms=open_terms,
+        split=split,
     )
+
+
+def _split(
+    points: Sequence[Telemetry],
+    coefficients: dict[str, float],
+    interval: tuple[float, float],
+    share: float | None,
+) -> OpenSplit:
+    """Share out the slope, which the solution has on tokens; changes `coefficients`."""
+    width = sum(p.batch_tokens for p in points) / sum(p.concurrency for p in points)
+    slope_s = coefficients["per_token"] * width
+    part = 0.0 if share is None else share
+    coefficients["per_request"] = part * slope_s
+    coefficients["per_token"] *= 1 - part
+    edges = (interval[0] * width, interval[1] * width)
+    return OpenSplit(width, slope_s, edges, part, share is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +356,40 @@ def _terms(points: Sequence[Telemetry]) -> FloatArray:
     )
 
 
-def _solve(terms_P4: FloatArray, step_P: FloatArray) -> FloatArray:
-    scale_4 = np.maximum(np.abs(terms_P4).max(axis=0), 1e-300)
-    rows = terms_P4 / scale_4 / step_P[:, None]
-    found = lsq_linear(rows, np.ones(len(step_P)), bounds=(0.0, np.inf)).x
-    return np.asarray(found / scale_4, dtype=np.float64)
+def _told_apart(weighted_P4: FloatArray) -> tuple[list[bool], tuple[str, ...]]:
+    """Say which terms are kept, and which of all the loads do not tell from each other.
+
+    A column that those before it give to within 1% of its length says nothing of its own.
+    """
+    kept: list[int] = []
+    open_terms: set[int] = set()
+    for term in _ORDER:
+        column_P = weighted_P4[:, term]
+        length = float(np.linalg.norm(column_P))
+        if length == 0:
+            continue
+        if kept:
+            base = weighted_P4[:, kept]
+            found = np.linalg.lstsq(base, column_P, rcond=None)[0]
+            if np.linalg.norm(column_P - base @ found) < _SAME * length:
+                parts = np.abs(found) * np.linalg.norm(base, axis=0)
+                open_terms |= {term, *(k for k, x in zip(kept, parts, strict=True)
+                                       if x > _SAME * length)}  # fmt: skip
+                continue
+        kept.append(term)
+    names = tuple(name for index, name in enumerate(TERMS) if index in open_terms)
+    return [index in kept for index in range(len(TERMS))], names
+
+
+def _solve(terms_P4: FloatArray, step_P: FloatArray, kept: Sequence[bool]) -> FloatArray:
+    terms = terms_P4[:, kept]
+    scale = np.maximum(np.abs(terms).max(axis=0), 1e-300)
+    found = lsq_linear(
+        terms / scale / step_P[:, None], np.ones(len(step_P)), bounds=(0.0, np.inf)
+    ).x
+    whole_4 = np.zeros(len(TERMS))
+    whole_4[np.array(kept)] = found / scale
+    return whole_4
 
 
 def linear_table(
@@ -260,7 +398,8 @@ def linear_table(
     """Write a linear fit as a step table: bias and tokens in verify, requests and KV in attention.
 
     The verify curve has the probes of the telemetry, the attention surface its loads and contexts;
-    draft and host time are inside. Without any request-dependent term there is no attention curve.
+    host time is inside, and draft time if any load speculated. Without any request-dependent term
+    there is no attention curve. What the loads leave open is kept in the provenance.
 
     Raises:
         InputError: bias and token term are both 0, so that a step of few tokens would be free.
@@ -279,9 +418,16 @@ def linear_table(
         attention = surface(
             loads, contexts, [[n * (per_request + per_kv * c) for n in loads] for c in contexts]
         )
-    inside: set[Term] = {"draft", "host"}
+    inside: set[Term] = {"host"}
+    if speculates(points):
+        inside.add("draft")
     if attention is None:
         inside.add("attention")
+    if beware := fit.beware():
+        update: dict[str, Any] = {"notes": f"{provenance.notes} {beware}".strip()}
+        if fit.split is not None:
+            update["split_open_at"] = round(fit.split.tokens_per_request, 6)
+        provenance = provenance.model_copy(update=update)
     made = StepTable(
         name=name,
         provenance=provenance,

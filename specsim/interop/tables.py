@@ -101,8 +101,8 @@ def read_table(text: str, form: Source, about: About, *, where: str) -> StepTabl
     ).table
 
 
-def read_rows(text: str, form: Source, *, where: str) -> list[Row]:
-    """Read timings of any form that holds them.
+def read_rows(text: str, form: Source, *, where: str, any_step_time: bool = False) -> list[Row]:
+    """Read timings of any form that holds them; `any_step_time` as `parse_csv_rows` has it.
 
     Raises:
         ScenarioError: the file is wrong.
@@ -115,7 +115,7 @@ def read_rows(text: str, form: Source, *, where: str) -> list[Row]:
     if form == "sglang-one-batch":
         return parse_one_batch(text, where=where)
     if form == "csv":
-        return parse_csv_rows(text, where=where)
+        return parse_csv_rows(text, where=where, any_step_time=any_step_time)
     raise InputError(f"{where}: a {form} file holds a table, not timings")
 
 

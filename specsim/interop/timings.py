@@ -12,6 +12,15 @@ from specsim.cost.rows import Row, fewer_tokens
 from specsim.cost.telemetry import Telemetry
 from specsim.errors import InputError, Problem, ScenarioError, nearest
 from specsim.inputs import MOST_TOKENS, csv_rows, json_lines
+from specsim.interop.headers import (
+    LEAST_S,
+    MOST_S,
+    implausible,
+    plain,
+    time_column,
+    time_columns,
+    told_once,
+)
 
 _ONE_BATCH = (
     "run_name",
@@ -25,10 +34,10 @@ _ONE_BATCH = (
     "total_latency",
     "overall_throughput",
 )
-_CSV = ("batch_tokens", "num_requests", "context_tokens", "seconds", "step_ms")
+_CSV = ("batch_tokens", "num_requests", "context_tokens", "seconds", *time_columns("step"))
 _TELEMETRY = (
     "concurrency",
-    "tpot_ms",
+    *time_columns("tpot", "itl"),
     "acceptance_length",
     "tokens_per_request",
     "context_tokens",
@@ -69,22 +78,26 @@ def parse_one_batch(text: str, *, where: str) -> list[Row]:
     return rows
 
 
-def parse_csv_rows(text: str, *, where: str) -> list[Row]:
-    """Read a CSV with `batch_tokens` and either `seconds` or `step_ms`.
+def parse_csv_rows(text: str, *, where: str, any_step_time: bool = False) -> list[Row]:
+    """Read a CSV with `batch_tokens` and either `seconds` or `step_ms` (`step_s`, `step_us`).
 
     `num_requests` (1 token a request where absent) and `context_tokens` (0 where absent) may stand
     beside.
 
+    Args:
+        text: the file's text.
+        where: its name in errors.
+        any_step_time: whether times are believed that no engine is known to take.
+
     Raises:
         ScenarioError: every problem, by row and field; unknown columns are listed.
     """
-    columns, lines = csv_rows(text, where, known=_CSV, needed=("batch_tokens",), blank=False)
-    units = [name for name in ("seconds", "step_ms") if name in columns]
-    if len(units) != 1:
-        message = "give exactly one of the columns seconds and step_ms; a unit is never guessed"
-        raise ScenarioError([Problem(f"{where}:1", "", message)])
-    scale = 1.0 if units[0] == "seconds" else 1e-3
+    columns, lines = csv_rows(
+        text, where, known=_CSV, needed=("batch_tokens",), blank=False, rename=plain
+    )
+    timed, scale = time_column(columns, ("step",), where)
     problems: list[Problem] = []
+    odd: list[Problem] = []
     rows: list[Row] = []
     for place, line in lines:
         found: list[Problem] = []
@@ -99,30 +112,45 @@ def parse_csv_rows(text: str, *, where: str) -> list[Row]:
             if "context_tokens" in columns
             else 0
         )
-        value = _number(line[units[0]], place, units[0], found)
+        value = _number(line[timed], place, timed, found)
+        if not found and not any_step_time:
+            wrong = implausible(value, scale, place, timed)
+            odd += [wrong] if wrong is not None else []
         if tokens < requests and not found:
             found.append(Problem(place, "batch_tokens", fewer_tokens(tokens, requests)))
         problems += found
         if not found:
             rows.append(Row("step", tokens, requests, context, value * scale))
+    problems += told_once(odd)
     if problems:
         raise ScenarioError(problems)
     return rows
 
 
-def parse_telemetry(text: str, *, where: str) -> list[Telemetry]:
+def parse_telemetry(text: str, *, where: str, any_step_time: bool = False) -> list[Telemetry]:
     """Read a CSV of what a running engine showed at several loads.
 
-    Columns: `concurrency`, `tpot_ms`, and where it speculates `acceptance_length` and
-    `tokens_per_request` (both 1 where absent), and `context_tokens` if known.
+    Columns: `concurrency`, `tpot_ms` (or `tpot_s`, `tpot_us`; without speculation `itl_ms`), where
+    it speculates `acceptance_length` and `tokens_per_request` (both 1 where absent), and
+    `context_tokens` if known.
+
+    Args:
+        text: the file's text.
+        where: its name in errors.
+        any_step_time: whether times are believed that no engine is known to take.
 
     Raises:
         ScenarioError: every problem, by row and field.
     """
     columns, lines = csv_rows(
-        text, where, known=_TELEMETRY, needed=("concurrency", "tpot_ms"), blank=False
+        text, where, known=_TELEMETRY, needed=("concurrency",), blank=False, rename=plain
     )
+    timed, scale = time_column(columns, ("tpot", "itl"), where)
+    if timed.startswith("itl") and "acceptance_length" in columns:
+        message = "is the time between chunks, which hold several tokens where an engine speculates"
+        raise ScenarioError([Problem(f"{where}:1", timed, message, "give tpot_ms")])
     problems: list[Problem] = []
+    odd: list[Problem] = []
     points: list[Telemetry] = []
     for place, line in lines:
         found: list[Problem] = []
@@ -130,18 +158,21 @@ def parse_telemetry(text: str, *, where: str) -> list[Telemetry]:
             name: _number(line[name], place, name, found) if name in columns else default
             for name, default in (
                 ("concurrency", 0.0),
-                ("tpot_ms", 0.0),
+                (timed, 0.0),
                 ("acceptance_length", 1.0),
                 ("tokens_per_request", 1.0),
                 ("context_tokens", 0.0),
             )
         }
+        if not found and not any_step_time:
+            wrong = implausible(value[timed], scale, place, timed)
+            odd += [wrong] if wrong is not None else []
         if not found:
             try:
                 points.append(
                     Telemetry(
                         value["concurrency"],
-                        value["tpot_ms"] * 1e-3,
+                        value[timed] * scale,
                         value["acceptance_length"],
                         value["tokens_per_request"],
                         value["context_tokens"],
@@ -150,21 +181,34 @@ def parse_telemetry(text: str, *, where: str) -> list[Telemetry]:
             except InputError as error:
                 found.append(Problem(place, "", str(error)))
         problems += found
+    problems += told_once(odd)
     if problems:
         raise ScenarioError(problems)
     return points
 
 
-def parse_frontier(text: str, *, where: str) -> tuple[list[float], list[float]]:
+def parse_frontier(
+    text: str, *, where: str, any_step_time: bool = False
+) -> tuple[list[float], list[float]]:
     """Read a CSV of a throughput-interactivity line: `tok_s_user`, `tok_s_gpu`.
 
     Raises:
         ScenarioError: every problem, by row and field.
     """
-    _, lines = csv_rows(text, where, known=_FRONTIER, needed=_FRONTIER, blank=False)
+    _, lines = csv_rows(text, where, known=_FRONTIER, needed=_FRONTIER, blank=False, rename=plain)
     problems: list[Problem] = []
     speeds = [_number(x["tok_s_user"], place, "tok_s_user", problems) for place, x in lines]
     gpus = [_number(x["tok_s_gpu"], place, "tok_s_gpu", problems) for place, x in lines]
+    if not problems and not any_step_time:
+        problems = [
+            Problem(
+                place, "tok_s_user", f"{speed:g} tok/s a user is a TPOT of {1e3 / speed:.3g} ms, "
+                "which no engine is believed to have", "if it is right, say --any-step-time",
+            )
+            for (place, _), speed in zip(lines, speeds, strict=True)
+            if not LEAST_S <= 1 / speed <= MOST_S
+        ]  # fmt: skip
+        problems = told_once(problems)
     if problems:
         raise ScenarioError(problems)
     return speeds, gpus

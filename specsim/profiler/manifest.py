@@ -12,6 +12,7 @@ from typing import Any
 
 from specsim import __version__
 from specsim.errors import InputError
+from specsim.inputs import why
 from specsim.jsontext import read_json
 
 DEVICE_SAME = (
@@ -69,7 +70,7 @@ def read_manifest(rows: Path) -> dict[str, Any] | None:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path}: cannot be read: {why(error)}") from error
     data, problem = read_json(text, where=str(path))
     if problem is not None:
         raise InputError(str(problem))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from specsim.cost.telemetry import HostFit, LinearFit, Telemetry
 from specsim.errors import InputError
 
 READINGS: tuple[Read, ...] = ("floor", "linear", "ceil")
+_WIDTH = 96
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -289,6 +291,8 @@ def fit_text(result: FitResult, held_out: Sequence[float]) -> str:
             f"{np.mean(errors <= 0.10):.0%} within 10%"
         )
     lines += [f"  note           {finding.kind}: {finding.message}" for finding in result.findings]
+    if result.table.provenance.split_open_at is not None:
+        lines.append(_wrapped(f"beware: {result.table.provenance.notes}"))
     return "\n".join(lines) + "\n"
 
 
@@ -369,17 +373,35 @@ def linear_text(fit: LinearFit) -> str:
         ("per_token", "us a token", 1e6),
         ("per_kv_token", "ns a KV token", 1e9),
     ):
-        low, high = (edge * scale for edge in fit.intervals[term])
+        found = fit.intervals[term]
+        if found is not None:
+            known = _interval(found, scale)
+        else:
+            known = "not identified" if term in fit.open_terms else "does not vary in the loads"
+        lines.append(f"  {term:<13} {fit.coefficients[term] * scale:9.4g} {unit}  ({known})")
+    if fit.split is not None:
+        width = fit.split.tokens_per_request
         lines.append(
-            f"  {term:<13} {fit.coefficients[term] * scale:9.4g} {unit}  "
-            f"(95%: {low:.4g} to {high:.4g})"
+            f"  {'together':<13} {fit.split.slope_s * 1e6:9.4g} us a request with its {width:g} "
+            f"token{'' if width == 1 else 's'}  ({_interval(fit.split.interval_s, 1e6)})"
         )
     errors = np.array(fit.leave_one_out)
     lines.append(
         f"  leave one out  median {np.median(errors):.1%}, largest {errors.max():.1%} of "
         f"{len(errors)} loads"
     )
+    if beware := fit.beware():
+        lines.append(_wrapped(f"beware: {beware}"))
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")
+
+
+def _interval(edges: tuple[float, float], scale: float) -> str:
+    low, high = (edge * scale for edge in edges)
+    return f"95%: {low:.4g} to {high:.4g}"
 
 
 def host_text(fit: HostFit, points: Sequence[Telemetry], source: str) -> str:

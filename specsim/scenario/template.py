@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from specsim.cost.table import StepTable, load_table
+from specsim.cost.model import CostConfig, TermInput, make_cost
+from specsim.cost.table import Read, StepTable, Term, load_table
 from specsim.errors import InputError
 from specsim.scenario.locate import locator
 
@@ -25,14 +28,22 @@ class Engine:
 
     about: str
     table: str
-    read: str
+    read: Read
     gpus: int
     rest: str
 
 
-_DRAFT = "  draft: {base_ms: 0.6, per_request_us: 2, label: assumed, source: a guess}\n"
+_DRAFT = (
+    "  # What a drafter adds to a step is not in these costs: a guess, put what yours takes.\n"
+    "  draft: {base_ms: 0.6, per_request_us: 2, label: assumed, source: a guess}\n"
+)
 _ATTENTION = "  attention: {base_ms: 0, label: assumed, source: a guess}\n"
 _HOST = "  host: {base_ms: 0.5, per_request_us: 5, label: assumed, source: a guess}\n"
+_GUESSES: Mapping[Term, Mapping[str, Any]] = {
+    "attention": {"base_ms": 0, "label": "assumed", "source": "a guess"},
+    "host": {"base_ms": 0.5, "per_request_us": 5, "label": "assumed", "source": "a guess"},
+}
+"""The same without the draft: what a step without speculation is charged."""
 
 ENGINES: Mapping[str, Engine] = {
     "h100-8b": Engine(
@@ -69,23 +80,24 @@ WORKLOADS = ("chat", "poisson", "batch")
 _QUESTION = {
     "chat": """\
 # A frontier: every policy at every number of users a rank, and what each holds at an SLO.
+# By these step costs one user gets {speed} tok/s without speculation; the SLO is about 60 % of it.
 question:
   kind: frontier
-  concurrency: [1, 4, 16, 32, 64]
-  slo_tok_s_user: [100]                 # tokens a second that every user must get
-  headline_slo: 100                     # the one that the answer is about
+  concurrency: {loads}
+  slo_tok_s_user: [{slo:g}]                 # tokens a second that every user must get
+  headline_slo: {slo:g}                     # the one that the answer is about
   baseline: no_speculation
-stop: {kind: requests, num_requests: 400}   # more requests, narrower intervals
+stop: {{kind: requests, num_requests: {requests}}}   # more requests, narrower intervals
 """,
     "poisson": """\
 # One load: what every policy does under it.
-question: {kind: point}
-stop: {kind: requests, num_requests: 400}   # more requests, narrower intervals
+question: {{kind: point}}
+stop: {{kind: requests, num_requests: 400}}   # more requests, narrower intervals
 """,
     "batch": """\
 # One load: which policy empties the queue first.
-question: {kind: point}
-stop: {kind: all_done}
+question: {{kind: point}}
+stop: {{kind: all_done}}
 """,
 }
 _ARRIVALS = {
@@ -95,8 +107,44 @@ _ARRIVALS = {
 }
 
 
+_CONTEXT = 612  # a prompt of the template and half of its answer
+_MOST_USERS = 256
+_ROUND = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+
+
+def speeds(table: StepTable, *, read: Read) -> list[float]:
+    """Return tok/s of a user without speculation at 1, 2, .. `_MOST_USERS` users a rank.
+
+    Terms that the table lacks are charged as guessed in the scenario.
+    """
+    guess = {
+        term: None if _has(table, term) else TermInput.model_validate(values)
+        for term, values in _GUESSES.items()
+    }
+    config = CostConfig(table=table.name, read=read, **guess)
+    cost = make_cost(config, table, max_requests=_MOST_USERS, max_tokens=_MOST_USERS, draft="none")
+    return [
+        1 / (float(cost.verify_s_B[n]) + cost.fixed_s(n, n * _CONTEXT))
+        for n in range(1, _MOST_USERS + 1)
+    ]
+
+
+def round_slo(speed: float) -> float:
+    """Return the round number nearest to 60 % of a speed."""
+    aim = 0.6 * speed
+    whole = 10.0 ** math.floor(math.log10(aim))
+    return min((whole * x for x in _ROUND), key=lambda slo: abs(math.log(slo / aim)))
+
+
+def loads_about(found: Sequence[float], slo: float) -> list[int]:
+    """Return users a rank around what an engine holds at an SLO: one, up to past twice that."""
+    held = sum(1 for speed in found if speed >= slo)
+    most = min(_MOST_USERS, max(8, 2 ** math.ceil(math.log2(max(1, 2 * held)))))
+    return sorted({1, *(most // part for part in (16, 8, 4, 2, 1) if most // part)})
+
+
 def template(
-    engine: str, workload: str, *, name: str, table: str | None = None, own: StepTable | None = None
+    engine: str, workload: str, *, name: str, table: str | None = None, own: StepTable
 ) -> str:
     """Return the text of a scenario.
 
@@ -105,21 +153,28 @@ def template(
         workload: one of `WORKLOADS`.
         name: what to call it.
         table: a step table instead of the engine's, as the scenario should name it,
-        own: and its content.
+        own: the content of the table, of the engine's if there is no other.
     """
     costs = ENGINES[engine]
     about, rest = costs.about, costs.rest
-    if own is not None:
+    if table is not None:
         about, rest = f"{own.name}: {own.provenance.status}, {own.provenance.source}.", _rest(own)
+    found = speeds(own, read=costs.read)
+    slo = round_slo(found[0])
+    loads = loads_about(found, slo)
+    question = _QUESTION[workload].format(
+        speed=f"{found[0]:.3g}", slo=slo, loads=loads, requests=max(400, 4 * loads[-1])
+    )
+    most = max(64, *loads) if workload == "chat" else 64
     return f"""\
 # Written by `specsim init`. `specsim check FILE` says what is wrong with it, `specsim run FILE`
 # answers it, `specsim schema` describes every field, and `--set path=value` changes one for a run.
 name: {name}
-{_QUESTION[workload]}seed: 1                                 # the same seed gives the same bytes
+{question}seed: 1                                 # the same seed gives the same bytes
 
 cluster:
   gpus_per_rank: {costs.gpus}
-  max_requests_per_rank: 64
+  max_requests_per_rank: {most}
   # ranks: 8                            # more of them, with a router in front
   # kv: {{kind: worst_case, capacity_tokens: 400000}}     # left out: memory has no limit
   # prefill: {{kind: mixed, tokens_per_step: 8192, reserve: full}}    # left out: it takes no time
@@ -150,15 +205,17 @@ policies:
 
 def _rest(own: StepTable) -> str:
     """Return lines for the terms that a table neither has nor includes."""
-    lines = ""
-    for term, curve, guess in (
-        ("draft", own.draft, _DRAFT),
-        ("host", own.host, _HOST),
-        ("attention", own.attention, _ATTENTION),
-    ):
-        if curve is None and term not in own.includes:
-            lines += guess
-    return lines
+    guesses: tuple[tuple[Term, str], ...] = (
+        ("draft", _DRAFT),
+        ("host", _HOST),
+        ("attention", _ATTENTION),
+    )
+    return "".join(guess for term, guess in guesses if not _has(own, term))
+
+
+def _has(table: StepTable, term: Term) -> bool:
+    """Say whether a table covers a term, by a curve or inside another."""
+    return getattr(table, term) is not None or term in table.includes
 
 
 def write_template(
@@ -177,7 +234,7 @@ def write_template(
         InputError: the file is there already, or cannot be written; or there is no such table.
     """
     stem = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in path.stem)
-    own = None if table is None else load_table(locator(path.parent)("steps", table))
+    own = load_table(locator(path.parent)("steps", table or ENGINES[engine].table))
     text = template(engine, workload, name=stem or "scenario", table=table, own=own)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -213,6 +213,16 @@ def _warnings(
                 f"{arm.cost.table.name} was made from are extrapolated"
             )
             found.append(Finding(name, text, past))
+        width = arm.cost.table.provenance.split_open_at
+        if width is not None and any(
+            abs((row.get("budget_tokens") or width) / width - 1) > 0.01 for row in rows[name]
+        ):
+            text = (
+                f"table {arm.cost.table.name} was made from {width:g} token"
+                f"{'' if width == 1 else 's'} a request alone: what one more costs is a choice of "
+                "its fit, not identified (its notes say which, and how to settle it)"
+            )
+            found.append(Finding(name, text))
         few = tuple(
             row["concurrency"]
             for row in rows[name]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
+from specsim.inputs import why
 from specsim.jsontext import read_json
 from specsim.metrics.record import Columns, Sink
 from specsim.study.folder import recover, write_folder
@@ -201,7 +202,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path.parent}: holds no run ({path.name} is missing)") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path}: cannot be read: {why(error)}") from error
     found, problem = read_json(text, where=str(path))
     if problem is not None:
         raise InputError(f"{problem}; the run cannot be read: run it again")

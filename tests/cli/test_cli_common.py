@@ -68,6 +68,38 @@ def test_init_replaces_nothing_unasked(tmp_path, monkeypatch, capsys) -> None:
     assert "table: vllm/v4_flash_tp4_b300" in Path("scenario.yaml").read_text()
 
 
+@pytest.mark.parametrize("engine", [*ENGINES, "slow", "fast"])
+def test_init_asks_what_the_table_can_answer(engine: str, tmp_path, monkeypatch, capsys) -> None:
+    """Whatever the engine, no speculation holds the SLO under some load and not under the last."""
+    monkeypatch.chdir(tmp_path)
+    given = ["init", "lab.yaml", "--quiet"]
+    if engine in ENGINES:
+        given += ["--engine", engine]
+    else:
+        factor = {"slow": 40, "fast": 1}[engine]
+        rows = [f"{n},{factor * (3 + 0.05 * n)}" for n in (1, 8, 32, 64, 128, 256)]
+        Path("loads.csv").write_text("\n".join(["concurrency,tpot_ms", *rows]) + "\n")
+        fit = ["profile", "fit", "loads.csv", "--kind", "telemetry", "--form", "linear"]
+        assert main([*fit, "--source", "made up", "--out", "t.json"]) == 0
+        given += ["--table", "t.json"]
+    assert main(given) == 0
+    text = Path("lab.yaml").read_text()
+    assert ("  draft: {base_ms: 0.6" in text) == (engine in ("h100-8b", "h100-70b", "slow", "fast"))
+    assert text.count("# What a drafter adds") == text.count("  draft: {base_ms")
+    few = "stop.num_requests=150" if engine != "fast" else "stop.num_requests=300"
+    capsys.readouterr()
+    assert main(["run", "lab.yaml", "--set", few, "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    (base,) = [r for r in summary["answer"] if r["policy"] == "no_speculation"]
+    assert base["tok_s_gpu"] is not None
+    speeds = [row["tok_s_user"] for row in summary["policies"]["no_speculation"]["points"]]
+    assert max(speeds) > base["slo_tok_s_user"] > min(speeds)
+    marks = summary["policies"]["greedy"]["labels"]
+    assert "assumed cost" in marks or "draft: {" not in text
+    told = any("what one more costs is a choice of its fit" in w for w in summary["warnings"])
+    assert told == (engine in ("slow", "fast"))
+
+
 # check
 
 

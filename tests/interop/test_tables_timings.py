@@ -154,6 +154,76 @@ def test_telemetry_and_frontier_files() -> None:
         parse_frontier("tok_s_user,tok_s_gpu\n100,-1\n", where="f.csv")
 
 
+@pytest.mark.parametrize(
+    ("head", "scale"),
+    [
+        ("concurrency,tpot_ms", 1.0),
+        ("Concurrency,TPOT (ms)", 1.0),
+        ("Max Concurrency,Mean TPOT (s)", 1e-3),
+        ("users,tpot_us", 1e3),
+        ("concurrency,itl_s", 1e-3),
+        ("concurrency,Time per output token [msec]", 1.0),
+    ],
+)
+def test_a_plain_header_is_read_in_its_unit(head: str, scale: float) -> None:
+    (point,) = parse_telemetry(f"{head}\n16,{8 * scale}\n", where="t.csv")
+    assert (point.concurrency, point.tpot_s) == (16, pytest.approx(8e-3))
+
+
+@pytest.mark.parametrize(
+    ("head", "scale"), [("Batch Tokens,Step (us)", 1e3), ("batch_tokens,step_s", 1e-3)]
+)
+def test_a_plain_header_of_steps_is_read_in_its_unit(head: str, scale: float) -> None:
+    (row,) = parse_csv_rows(f"{head}\n16,{8 * scale}\n", where="t.csv")
+    assert row.seconds == pytest.approx(8e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("concurrency,tpot_ms\n1,0.0079\n8,0.01\n", "t.csv:2: tpot_ms: 0.0079 ms is below 0.2 ms"),
+        (
+            "concurrency,tpot_ms\n1,0.0079\n8,0.01\n",
+            "in 1 more row (looks like seconds: mult",
+        ),
+        ("concurrency,tpot_ms\n1,7900\n", "7900 ms is above 1 s"),
+        ("concurrency,tpot_ms\n1,7900\n", "looks like microseconds: divide by 1000"),
+        ("concurrency,tpot_s\n1,7.9\n", "looks like milliseconds: divide by 1000"),
+        ("concurrency,tpot_us\n1,7.9\n", "looks like milliseconds: multiply by 1000"),
+        ("concurrency,tpot_us\n1,7.9\n", "say --any-step-time"),
+        (
+            "concurrency,tpot\n1,7.9\n",
+            "tpot: does not say its unit; call it tpot_s, tpot_ms",
+        ),
+        ("concurrency,tpot_ms,tpot_s\n1,7.9,1\n", "exactly one of the columns"),
+        ("concurrency;tpot_ms\n1;7,9\n", "t.csv:1: the columns are separated by semicolons"),
+        ("concurrency\ttpot_ms\n1\t7\n", "the columns are separated by tabs"),
+        ("Load,tpot_ms\n1,7\n", "Load: column is not known"),
+        (
+            "concurrency,itl_ms,acceptance_length,tokens_per_request\n1,7,2,4\n",
+            "itl_ms: is the time between chunks",
+        ),
+    ],
+)
+def test_telemetry_in_a_wrong_unit_or_form_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_telemetry(text, where="t.csv")
+    assert expected in str(caught.value)
+
+
+def test_steps_and_lines_in_a_wrong_unit_are_refused_unless_insisted_on() -> None:
+    steps, line = "batch_tokens,step_ms\n8,0.0079\n", "tok_s_user,tok_s_gpu\n0.1,1\n"
+    with pytest.raises(ScenarioError, match="looks like seconds: multiply by 1000"):
+        parse_csv_rows(steps, where="f.csv")
+    with pytest.raises(ScenarioError, match=r"0\.1 tok/s a user is a TPOT of 1e\+04 ms"):
+        parse_frontier(line, where="f.csv")
+    (row,) = parse_csv_rows(steps, where="f.csv", any_step_time=True)
+    assert row.seconds == pytest.approx(7.9e-6)
+    assert parse_frontier(line, where="f.csv", any_step_time=True) == ([0.1], [1.0])
+    (point,) = parse_telemetry("concurrency,tpot_ms\n1,7900\n", where="f", any_step_time=True)
+    assert point.tpot_s == pytest.approx(7.9)
+
+
 def test_forms_are_told_apart_and_converted() -> None:
     table = load_table(ROOT / "profiles" / "steps" / "vllm" / "v4_flash_tp4_b300.json")
     about = About("t", HERE, ("attention", "draft", "host"), 1024)

@@ -11,7 +11,7 @@ import pytest
 from specsim.cost.fit import fit_table, held_out_errors, make_monotone, split_rows
 from specsim.cost.model import CostConfig, make_cost
 from specsim.cost.rows import Row, cells, parse_rows
-from specsim.cost.table import Provenance, curve
+from specsim.cost.table import Provenance, curve, parse_table
 from specsim.errors import InputError, ScenarioError
 from specsim.rng import stream
 
@@ -95,13 +95,18 @@ def test_staircase_takes_medians_and_says_what_verify_includes() -> None:
     assert found.intervals[8] == pytest.approx((1.0, 3.0))
 
 
-def test_whole_steps_include_everything() -> None:
-    rows = [Row("step", n, n, 0, 5e-3 + 1e-4 * n) for n in (1, 2, 4, 8)]
-    assert fit_table(rows, name="t", provenance=HERE).table.includes == {
-        "attention",
-        "draft",
-        "host",
-    }
+@pytest.mark.parametrize("width", [1, 2])
+def test_whole_steps_include_a_draft_where_they_verify_one(width: int) -> None:
+    rows = [Row("step", n * width, n, 0, 5e-3 + 1e-4 * n) for n in (1, 2, 4, 8)]
+    table = fit_table(rows, name="t", provenance=HERE).table
+    assert table.includes == {"attention", "host"} | ({"draft"} if width > 1 else set())
+    # One width alone: what a token costs beside a request is nowhere in these rows.
+    assert table.provenance.split_open_at == width
+    assert f"every step had {width} token" in table.provenance.notes
+    assert parse_table(json.dumps(table.to_json()), where="t").provenance == table.provenance
+    mixed = [*rows, Row("step", 40, 8, 0, 9e-3)]
+    told = fit_table(mixed, name="t", provenance=HERE).table
+    assert (told.provenance, "draft" in told.includes) == (HERE, True)
 
 
 def test_draft_and_sampler_rows_get_their_places() -> None:

@@ -11,9 +11,11 @@ from specsim.cost.telemetry import (
     fit_host,
     fit_linear,
     frontier_telemetry,
+    linear_table,
     telemetry_rows,
 )
 from specsim.errors import InputError
+from specsim.report.steptable import linear_text
 from specsim.rng import stream
 
 HERE = Provenance(status="fitted", source="a test", date="2026-11-29", licence="Apache-2.0")
@@ -53,6 +55,63 @@ def test_intervals_hold_the_truth_under_noise() -> None:
     assert found.leave_one_out[len(found.leave_one_out) // 2] < 0.05
     load = Telemetry(64, 1e-3, 2.0, 6, 2000)
     assert found.step_s(load) == pytest.approx(truth(64, 384, 2000), rel=0.05)
+
+
+def one_token_loads(context: float = 0.0, width: int = 1) -> list[Telemetry]:
+    loads = (1, 4, 8, 16, 32, 64, 128)
+    return [
+        Telemetry(c, truth(c, c * width, context) / width, width, width, context) for c in loads
+    ]
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("context", [0.0, 700.0])
+def test_one_width_alone_leaves_the_split_open_and_says_so(width: int, context: float) -> None:
+    load = one_token_loads(context, width)
+    slope = 30e-6 + 12e-6 * width + 5e-9 * context
+    found = fit_linear(load)
+    assert found.split is not None
+    assert found.split.slope_s == pytest.approx(slope, rel=1e-6)
+    assert found.split.interval_s == pytest.approx((slope, slope), rel=1e-3)
+    assert found.coefficients["per_request"] == 0  # all on tokens: as dear as they can be
+    assert found.coefficients["per_token"] == pytest.approx(slope / width, rel=1e-6)
+    assert found.intervals["per_request"] is None
+    assert found.intervals["per_token"] is None
+    assert found.intervals["per_kv_token"] is None
+    assert found.intervals["bias"] is not None
+    assert "not identified" in found.beware()
+    assert f"every load verified {width} token" in found.beware()
+    said = linear_text(found)
+    assert said.count("not identified)") == (3 if context else 2)
+    assert ("does not vary in the loads" in said) == (context == 0)
+    for share in (0.0, 0.25, 1.0):
+        told = fit_linear(load, per_request_share=share)
+        assert told.coefficients["per_request"] == pytest.approx(share * slope, rel=1e-6)
+        assert [told.step_s(p) for p in load] == pytest.approx([p.step_s for p in load], rel=1e-6)
+        assert f"{share:.0%} of it is put on requests, as told" in told.beware()
+        table = linear_table(told, load, name="t", provenance=HERE)
+        assert table.provenance.split_open_at == width
+        assert table.provenance.notes == told.beware()
+        assert table.includes == {"host"} | ({"draft"} if width > 1 else set()) | (
+            {"attention"} if share == 0 else set()
+        )
+
+
+def test_the_share_of_a_split_that_is_known_is_refused() -> None:
+    assert fit_linear(points()).beware() == ""
+    with pytest.raises(InputError, match="tell requests and tokens apart"):
+        fit_linear(points(), per_request_share=0.5)
+
+
+def test_a_bias_that_the_loads_do_not_show_has_no_interval() -> None:
+    """One number of requests: what they cost is part of the bias."""
+    load = [Telemetry(16, truth(16, 16 * w, 0), 1.0, w) for w in (1, 2, 4, 8)]
+    found = fit_linear(load)
+    assert found.open_terms == ("bias", "per_request")
+    assert found.split is None
+    assert found.intervals["bias"] is None
+    assert found.coefficients["per_token"] == pytest.approx(12e-6, rel=1e-6)
+    assert "do not tell bias and per_request apart" in found.beware()
 
 
 def test_coefficients_never_go_below_zero() -> None:
