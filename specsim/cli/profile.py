@@ -273,11 +273,11 @@ def fit(
     from specsim.report.steptable import fit_text, host_text, linear_text
     from specsim.rng import stream
 
-    loads = (raw, acceptance_length, tokens_per_request, deployment, any_step_time)
+    loads = (raw, acceptance_length, tokens_per_request, deployment)
     if per_request_share is not None and (host_of is not None or form != "linear"):
         raise InputError("--per-request-share splits a slope; it needs --form linear")
     if host_of is not None or form == "linear":
-        points = read_telemetry(read_text(raw), kind, *loads)
+        points = read_telemetry(read_text(raw), kind, *loads, any_step_time=any_step_time)
         if host_of is not None:
             host = fit_host(named_table(host_of), points, read=read)
             answer(asdict(host), host_text(host, points, str(raw)), json=json)
@@ -295,7 +295,7 @@ def fit(
             json=json,
         )
         return 0
-    rows = read_raw(read_text(raw), kind, *loads)
+    rows = read_raw(read_text(raw), kind, *loads, any_step_time=any_step_time)
     provenance = provenance_of(raw, status, source, date, licence)
     told = {
         "name": name or raw.name.split(".")[0],

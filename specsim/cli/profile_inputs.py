@@ -114,6 +114,7 @@ def read_telemetry(
     acceptance_length: float | None,
     tokens_per_request: float | None,
     deployment: str | None,
+    *,
     any_step_time: bool = False,
 ) -> list[Telemetry]:
     """Read what a running engine showed."""
@@ -146,6 +147,7 @@ def read_raw(
     acceptance_length: float | None,
     tokens_per_request: float | None,
     deployment: str | None,
+    *,
     any_step_time: bool = False,
 ) -> list[Row]:
     """Read timings of any kind of file as raw rows."""
@@ -155,7 +157,13 @@ def read_raw(
     if kind in ("telemetry", "frontier", "silicon"):
         return telemetry_rows(
             read_telemetry(
-                text, kind, raw, acceptance_length, tokens_per_request, deployment, any_step_time
+                text,
+                kind,
+                raw,
+                acceptance_length,
+                tokens_per_request,
+                deployment,
+                any_step_time=any_step_time,
             )
         )
     return read_rows(text, kind, where=str(raw), any_step_time=any_step_time)
