@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from specsim.errors import SchedulerFault
-from specsim.lossless import leaks, liars
+from specsim.lossless import conformance, leaks, liars
 from specsim.lossless.conformance import (
     CHECKS,
     ConformanceError,
@@ -545,3 +545,14 @@ def test_names_of_factories_can_be_told_apart():
     assert _name(lambda: FixedLength(1)) == "FixedLength(k=1, lag=0)"
     assert _name(lambda: AsyncTopK(2)) == "AsyncTopK(lag=2)"
     assert _name(lambda: Plain()) == "Plain"
+
+
+def test_a_peek_that_bends_no_law_here_is_a_leak_all_the_same(monkeypatch):
+    exact = enumerate_world(leaks.appendix_a(), Greedy)
+    peek = enumerate_world(leaks.appendix_a(), GlobalSearch).peek
+    monkeypatch.setattr(
+        conformance, "enumerate_world", lambda *given, **more: replace(exact, peek=peek)
+    )
+    verdict = judge(Greedy, count=1)
+    assert not verdict.lossless
+    assert (verdict.biased, verdict.found.peek) == (0, peek)

@@ -167,3 +167,15 @@ def test_masses_of_zero_and_confidences_at_their_ends_are_legal():
             ),
             contexts=((0,), (9,)),
         )
+
+
+def test_each_prefix_is_drafted_on_by_its_own_law():
+    """A drafter that repeats the last token: every block is one token again and again."""
+    asked = []
+
+    def draft(prefix, k):
+        asked.append(prefix[:, 1:].tolist())
+        return np.eye(4)[prefix[:, -1]] if k else rows(Q, len(prefix))
+
+    sample(models(draft=draft), gamma=3)
+    assert asked[-1] == [[token, token] for token in range(4)]

@@ -316,3 +316,8 @@ def test_an_interval_stays_within_zero_and_one():
     assert distance(np.array([50, 50]), np.array([0.5, 0.5])).low == 0.0
     lone = distance(np.array([100]), np.array([1.0]))
     assert lone.high == pytest.approx(math.sqrt(math.log(200) / 200))
+
+
+def test_outcomes_that_neither_law_has_add_no_effect():
+    size = effect(np.array([0.5, 0.5, 0.0]), np.array([0.6, 0.4, 0.0]))
+    assert size == pytest.approx(2 * 0.1**2 / 0.5)

@@ -27,7 +27,7 @@ from specsim.schedulers.per_request import FixedBudget, KeepAndStop, Tetris
 from specsim.schedulers.promise import reread
 from specsim.schedulers.static import FixedLength
 from specsim.schedulers.topk import Stale
-from specsim.schedulers.wrapped import Calibrated, Gated, _Record
+from specsim.schedulers.wrapped import Calibrated, Gated, GatedConfig, _Record
 from tests.scheduler_views import make_view, outcome
 
 # Survivals of earlier steps
@@ -511,3 +511,9 @@ def test_a_gate_hands_on_only_what_is_read() -> None:
         scheduler.drafting(view)
         scheduler._open_R = np.array([True, False])
         assert scheduler.plan(view).tolist() == wanted
+
+
+def test_a_gate_is_told_the_cost_of_a_draft_in_microseconds() -> None:
+    inner = {"kind": "fixed", "k": 1}
+    made = GatedConfig(kind="gated", inner=inner, draft_us_per_request=25.0).build()
+    assert made.draft_s == pytest.approx(25e-6)
