@@ -1,6 +1,6 @@
 # make run       virtual environment, core install, the main job
-# make test      everything installed; lint, types, the test suite and its coverage of the pure packages
-#                (at most 10 minutes after installing)
+# make test      everything installed; lint, types, the test suite, its coverage of the pure packages,
+#                and the wheel in a clean environment (at most 10 minutes after installing)
 # make test-all  the long tests too
 # make bench     every benchmark, and the short form with its ratios to the floor
 # make guard     fails if a step has drifted from its floor (ratios, not times)
@@ -34,6 +34,7 @@ run: $(VENV)/core.done
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not cuda" --cov --cov-report=
 	$(BIN)/python scripts/coverage_gate.py
+	$(BIN)/python scripts/wheel_test.py dist
 
 test-all: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not cuda"
