@@ -1,4 +1,4 @@
-"""Hold each pure package to a limit of branches taken: python scripts/coverage_gate.py
+"""Hold each pure package to a limit of branches and lines: python scripts/coverage_gate.py
 
 Reads what `pytest --cov` has measured (`make test` does both). The packages are those of
 `[tool.coverage.run] source` in pyproject.toml. Bodies of compiled functions (`@njit`) are left out,

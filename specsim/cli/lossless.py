@@ -229,10 +229,7 @@ def _verdict(what: str, report: Report, rows: list[dict[str, Any]]) -> str:
     from specsim.lossless.report import ALPHA
 
     verdict = report.verdict
-    # A scheduler that fails in itself fails every check, most of them in the same words.
-    faults = {said for name, said in report.failures.items() if name not in LEAK_CHECKS}
-    telling = LEAK_CHECKS if verdict is not None else LEAK_CHECKS - {"check_lossless"}
-    leaks = {report.failures[name] for name in telling & report.failures.keys()} - faults
+    leaks = (LEAK_CHECKS & report.failures.keys()) - report.faults
     said = {True: "lossless", False: "not lossless", None: "nothing"}[report.declared]
     if report.lossless and verdict is not None:
         lines = [

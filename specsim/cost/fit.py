@@ -154,8 +154,10 @@ def _with_open_split(provenance: Provenance, timed: Sequence[Cell]) -> Provenanc
         sum(cell.num_requests for cell in timed),
     )
     width = round(tokens / requests, 6)
-    off = max(abs(cell.batch_tokens - width * cell.num_requests) for cell in timed)
-    if off > 0.5 + 0.01 * max(cell.batch_tokens for cell in timed):
+    if any(
+        abs(cell.batch_tokens - width * cell.num_requests) > 0.01 * cell.batch_tokens
+        for cell in timed
+    ):
         return provenance
     width_text = f"{width:g} token{'' if width == 1 else 's'}"
     note = (

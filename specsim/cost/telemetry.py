@@ -246,18 +246,20 @@ def fit_linear(points: Sequence[Telemetry], *, per_request_share: float | None =
         for name, value, sd in zip(TERMS, whole_4, spread_4, strict=True)
     }
     split: OpenSplit | None = None
-    if {"per_request", "per_token"} <= set(open_terms):
+    fitted = {name for name, kept_4 in zip(TERMS, kept, strict=True) if kept_4}
+    # Of the two only tokens were fitted: what requests cost is in their slope.
+    shared = {"per_request", "per_token"} <= set(open_terms)
+    if shared and "per_token" in fitted and "per_request" not in fitted:
         split = _split(points, coefficients, intervals["per_token"], per_request_share)
     elif per_request_share is not None:
         raise InputError(
             "the loads tell requests and tokens apart, so there is no share to give; leave "
             "per_request_share out"
         )
-    known = [name for name, kept_4 in zip(TERMS, kept, strict=True) if kept_4]
     return LinearFit(
         coefficients=coefficients,
         intervals={
-            name: found if name in known and name not in open_terms else None
+            name: found if name in fitted and name not in open_terms else None
             for name, found in intervals.items()
         },
         leave_one_out=tuple(sorted(np.abs(predicted_P / step_P - 1).tolist())),

@@ -173,7 +173,7 @@ class Sim(NamedTuple):
         time_NQ: float64 `[requests, Time]`.
         arrival_s_A: the next arrivals' times; empty if there are none but those at time 0.
         rounds_K: request-steps by the drafts that they accepted, int64 `[gamma + 1]`.
-        log_s, log_i: the step log, as `metrics.record.StepLog.block`.
+        log_s, log_i: the step log, as `metrics.steplog.StepLog.block`.
     """
 
     spec: Any

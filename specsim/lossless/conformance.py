@@ -331,11 +331,13 @@ class Report:
         failures: message of each check that failed, by name.
         verdict: what enumeration found; None if the scheduler is too broken to enumerate.
         declared: what the scheduler says of itself.
+        faults: the checks that failed because the scheduler did, not because of what it planned.
     """
 
     failures: dict[str, str]
     verdict: Verdict | None
     declared: bool | None
+    faults: frozenset[str] = frozenset()
 
     @property
     def lossless(self) -> bool:
@@ -357,21 +359,25 @@ def check_scheduler(factory: SchedulerFactory, *, post_token: bool = False) -> R
         post_token: enumerate with confidences that read the sampled token.
     """
     failures: dict[str, str] = {}
+    faults: set[str] = set()
     verdict: Verdict | None = None
     for check in CHECKS[:-1]:
         try:
             check(factory)
         except (ConformanceError, SchedulerFault) as error:
             failures[check.__name__] = str(error)
+            if isinstance(error, SchedulerFault):
+                faults.add(check.__name__)
             if check is check_protocol:
                 return Report(failures, None, getattr(factory(), "lossless", None))
     try:
         verdict = judge(factory, post_token=post_token)
     except SchedulerFault as fault:
         failures["check_lossless"] = str(fault)
+        faults.add("check_lossless")
     if verdict is not None and verdict.found is not None:
         failures["check_lossless"] = counterexample(verdict.found)
-    return Report(failures, verdict, bool(factory().lossless))
+    return Report(failures, verdict, bool(factory().lossless), frozenset(faults))
 
 
 def parametrize_with_checks(factories: Sequence[SchedulerFactory]) -> pytest.MarkDecorator:

@@ -133,7 +133,8 @@ class StepLog:
 
     def add_block(self, times: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
         """Append many steps at once, as `block` lays them out; keeps the arrays."""
-        self._store()
+        if self._times:
+            self._store()
         self.emitted += int(counts[:, _EMITTED].sum())
         self._append(times, counts)
 

@@ -113,7 +113,8 @@ class Stored:
         Args:
             file: `requests` or `steps`.
             policy, load: which point.
-            most_groups: row groups that are read at most, spread over the run; None for all.
+            most_groups: row groups that are read at most, spread evenly, of one the middle one;
+                None for all.
         """
         path = self.directory / f"{file}.parquet"
         if not path.is_file():
@@ -126,7 +127,7 @@ class Stored:
         if not groups:
             return {}
         most = min(most_groups or len(groups), len(groups))
-        picked = [groups[len(groups) * i // most] for i in range(most)]
+        picked = [groups[len(groups) * (2 * i + 1) // (2 * most)] for i in range(most)]
         table = pa.concat_tables(group.to_table(filter=where) for group in picked)
         return {
             name: table[name].to_numpy(zero_copy_only=False)

@@ -96,7 +96,7 @@ def timeline_section(stored: Stored, loads: Sequence[int | None]) -> Section:
     choices = []
     for name in stored.summary["policies"]:
         load = loads[0] if loads else None
-        columns = stored.columns("steps", name, load, most_groups=_MOST_GROUPS)
+        columns = stored.columns("steps", name, load, most_groups=1)
         if not columns or len(columns["end_s"]) == 0:
             continue
         own = np.flatnonzero(columns["rank"] == columns["rank"].min())

@@ -223,7 +223,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
         )
     base = _lines(summary)[baseline].throughput_at(slo).value
     if best == baseline:
-        against = "no other lossless policy holds more"
+        against = "no other lossless policy is known to hold more"
     elif base is None:
         against = f"{baseline} has no value there"
     else:
@@ -232,7 +232,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
     within = f" ± {error / cut.value:.1%}" if error is not None else ""
     return (
         f"At {slo:g} tok/s/user {best} holds the most: {cut.value:,.0f}{within} tok/s/GPU with "
-        f"{cut.value / slo:.1f} users a GPU, {against}{_ties(summary, best, cut.value, error)}."
+        f"{cut.value / slo:.1f} users a GPU, {against}{_ties(summary, best, cut.value, error)}"
+        f"{_unfinished(summary)}."
     )
 
 
@@ -242,15 +243,17 @@ def _error(summary: Mapping[str, Any], name: str) -> float | None:
     At a fixed load speed and throughput rise and fall together, so every point moves along both;
     None where a point has no interval.
     """
+    points = [
+        row
+        for row in summary["policies"][name]["points"]
+        if row.get(X_METRIC) is not None and row.get(Y_METRIC) is not None
+    ]
+    if any(row.get(f"{m}_ci95") is None for row in points for m in (X_METRIC, Y_METRIC)):
+        return None
     cuts = []
     for sign in (-1.0, 1.0):
         rows = [
-            {
-                metric: row[metric] + sign * row[f"{metric}_ci95"]
-                for metric in (X_METRIC, Y_METRIC)
-                if row.get(metric) is not None and row.get(f"{metric}_ci95") is not None
-            }
-            for row in summary["policies"][name]["points"]
+            {m: row[m] + sign * row[f"{m}_ci95"] for m in (X_METRIC, Y_METRIC)} for row in points
         ]
         cuts.append(frontier(name, rows).throughput_at(summary["question"]["headline_slo"]).value)
     low, high = cuts
@@ -267,6 +270,21 @@ def _ties(summary: Mapping[str, Any], best: str, most: float, error: float | Non
         if error is not None and most - value <= error:
             near.append(f"{name} ({value / most - 1:.1%})")
     return f"; within that error: {', '.join(near)}" if near else ""
+
+
+def _unfinished(summary: Mapping[str, Any]) -> str:
+    """Name the lossless policies that are faster than the SLO under every load asked."""
+    cuts = {
+        name: line.throughput_at(summary["question"]["headline_slo"])
+        for name, line in _lines(summary).items()
+        if summary["policies"][name]["lossless"]
+    }
+    found = [
+        f"{name} (at least {cut.at_least:,.0f})"
+        for name, cut in cuts.items()
+        if cut.value is None and cut.at_least is not None
+    ]
+    return f"; with more users than were asked {', '.join(found)} may hold more" if found else ""
 
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, Frontier]:

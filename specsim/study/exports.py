@@ -16,6 +16,7 @@ from specsim.interop.policy_export import Exported, sglang_policy, vllm_policy
 from specsim.interop.prometheus import prometheus_text
 from specsim.interop.vllm_bench import vllm_bench_json
 from specsim.metrics.record import Columns
+from specsim.report.loads import at_loads, load_name
 from specsim.report.page import Stored
 from specsim.report.pareto import frontier
 from specsim.scenario.build import build_arm
@@ -59,7 +60,7 @@ def export(
     loads = [row["concurrency"] for row in entry["points"]]
     load = concurrency if concurrency is not None else (loads[-1] if loads else None)
     if load not in loads:
-        raise InputError(f"{name} was not run at {load} users; it was at {loads}")
+        raise InputError(f"{name} was not run at {load} users a rank; it was run {at_loads(loads)}")
     row = next(r for r in entry["points"] if r["concurrency"] == load)
     if form == "vllm-policy":
         return vllm_policy(entry)
@@ -91,7 +92,7 @@ def export(
     done = np.isfinite(requests["finish_s"])
     finished = {key: column[done] for key, column in requests.items()}
     if not done.any():
-        raise InputError(f"{name} at {load} users: no request finished")
+        raise InputError(f"{name} at {load_name(load)}: no request finished")
     label = f"{summary['scenario']}/{name}" + (f"/{load}" if load is not None else "")
     duration_s = float(finished["finish_s"].max() - finished["arrival_s"].min())
     if form == "prometheus":

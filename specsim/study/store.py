@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,29 +58,43 @@ class Spool:
 
             columns = pa.table({name: _arrow(column) for name, column in rows.items()})
             path = folder / self._name(table)
-            try:
+            with _told(path, table):
                 if table not in self._writers:
                     folder.mkdir(parents=True, exist_ok=True)
                     self._writers[table] = pq.ParquetWriter(
                         path, columns.schema, compression="zstd"
                     )
                 self._writers[table].write_table(columns)
-            except OSError as error:
-                raise InputError(
-                    f"{path}: the {table} of a long run cannot be written: "
-                    f"{error.strerror or error}; choose another place with --out, or record less"
-                ) from error
 
         return take
 
     def close(self) -> dict[str, Path]:
-        """End the files; return those that hold rows, by table."""
-        for writer in self._writers.values():
-            writer.close()
-        return {table: cast("Path", self._folder) / self._name(table) for table in self._writers}
+        """End the files; return those that hold rows, by table.
+
+        Raises:
+            InputError: the end of one cannot be written.
+        """
+        folder = cast("Path", self._folder)
+        files = {table: folder / self._name(table) for table in self._writers}
+        with ExitStack() as stack:
+            for table, writer in self._writers.items():
+                stack.enter_context(_told(files[table], table))
+                stack.callback(writer.close)
+        return files
 
     def _name(self, table: str) -> str:
         return f"{self._stem}.{table}.parquet"
+
+
+@contextmanager
+def _told(path: Path, table: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path}: the {table} of a long run cannot be written: {error.strerror or error}; "
+            "choose another place with --out, or record less"
+        ) from error
 
 
 def _write_points(path: Path, parts: Sequence[tuple[str, int | None, Rows]]) -> None:

@@ -130,6 +130,10 @@ def test_the_safe_example_is_lossless(capsys, own_files):
     [
         ("return view.nothing", "AttributeError: 'BatchView' object has no attribute 'nothing'"),
         ("return [0.5] * view.num_requests", "an int64 array of shape (2,) is needed"),
+        (
+            "import numpy; return numpy.full(view.num_requests, -(view.num_requests > 3))",
+            "outside 0..",
+        ),
     ],
 )
 def test_a_scheduler_that_fails_is_not_called_a_leak(capsys, monkeypatch, tmp_path, body, why):

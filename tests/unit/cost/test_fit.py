@@ -236,3 +236,11 @@ def test_holding_out_needs_cells() -> None:
         split_rows(grid(), 1.5, stream(0, "hold"))
     with pytest.raises(InputError, match="too few to hold out"):
         split_rows([Row("verify", n, n, 0, 1e-3 * n) for n in (1, 2, 4)], 0.5, stream(0, "hold"))
+
+
+def test_steps_of_several_widths_leave_no_split_open_however_small_the_odd_ones() -> None:
+    rows = [Row("step", n, n, 0, 5e-3 + 1e-4 * n) for n in (1, 256, 512, 1024)]
+    rows += [Row("step", n, 1, 0, 5e-3 + 1e-4 * n) for n in (2, 4, 8)]
+    assert fit_table(rows, name="t", provenance=HERE).table.provenance.split_open_at is None
+    two = [Row("step", 1, 1, 0, 5e-3), Row("step", 2, 1, 0, 6e-3)]
+    assert fit_table(two, name="t", provenance=HERE).table.provenance.split_open_at is None

@@ -178,3 +178,32 @@ def test_host_time_is_not_fitted_on_speculation() -> None:
 def test_senseless_telemetry_is_refused(values: tuple[float, ...], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         Telemetry(*values)
+
+
+def test_a_fit_is_what_it_says_it_predicts_with() -> None:
+    """Requests, tokens and context hang together, but requests and tokens are told apart."""
+    loads = [
+        Telemetry(c, truth(c, c * width, context) / accepted, accepted, width, context)
+        for c in (1, 4, 16, 64)
+        for width, accepted, context in ((1, 1.0, 500.0), (4, 2.5, 600.0))
+    ]
+    found = fit_linear(loads)
+    assert found.split is None
+    errors = sorted(abs(found.step_s(load) / load.step_s - 1) for load in loads)
+    assert errors[-1] < 1e-6
+    assert max(found.leave_one_out) < 1e-6
+    assert "apart" in found.beware()
+    assert "every load verified" not in found.beware()
+    with pytest.raises(InputError, match="leave per_request_share out"):
+        fit_linear(loads, per_request_share=0.5)
+
+
+def test_one_concurrency_alone_says_nothing_about_tokens() -> None:
+    loads = [
+        Telemetry(8, truth(8, 8, context), 1.0, 1.0, context)
+        for context in (100.0, 500.0, 1000.0, 3000.0, 5000.0)
+    ]
+    found = fit_linear(loads)
+    assert found.split is None
+    assert "all of it is put on tokens" not in found.beware()
+    assert "apart" in found.beware()

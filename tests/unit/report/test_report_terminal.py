@@ -72,6 +72,28 @@ def test_the_verdict_has_its_error_and_names_whom_it_cannot_tell_apart() -> None
     assert "within that error" not in verdict(summary)
 
 
+def test_no_error_without_every_points_interval() -> None:
+    summary = frontier_summary()
+    for point in summary["policies"]["topk"]["points"]:
+        for metric in ("tok_s_gpu", "tok_s_user"):
+            point[f"{metric}_ci95"] = 0.01 * point[metric]
+    assert "±" in verdict(summary)
+    summary["policies"]["topk"]["points"][1]["tok_s_user_ci95"] = None
+    assert "±" not in verdict(summary)
+
+
+def test_who_may_hold_more_under_loads_that_nobody_asked_is_named() -> None:
+    summary = frontier_summary()
+    fast = summary["policies"]["fast"] = copy.deepcopy(summary["policies"]["topk"])
+    for point in fast["points"]:
+        point["tok_s_user"] += 200
+        point["tok_s_gpu"] /= 2
+    assert "topk holds the most: 11,710" in verdict(summary)
+    assert "with more users than were asked fast (at least 8,000) may hold more." in verdict(
+        summary
+    )
+
+
 def test_whose_acceptance_it_is_is_said_once() -> None:
     summary = frontier_summary()
     for name, policy in summary["policies"].items():

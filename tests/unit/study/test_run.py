@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from functools import partial
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ from specsim.errors import InputError, ScenarioError
 from specsim.metrics.record import Bounded
 from specsim.study.rerun import rerun
 from specsim.study.run import run_scenario
-from specsim.study.store import read_manifest, read_summary
+from specsim.study.store import Spool, read_manifest, read_summary
 from tests.engine_world import random_trace
 
 SCENARIO = """
@@ -231,3 +232,22 @@ def test_a_full_disk_under_a_long_run_is_told(scenario, tmp_path, monkeypatch) -
     with pytest.raises(InputError, match=r"requests of a long run.*No space left.*--out"):
         run_scenario(str(scenario), out=tmp_path / "long")
     assert not list((tmp_path / "long").iterdir())
+
+
+def test_a_disk_that_fills_at_the_end_of_a_file_is_told(tmp_path, monkeypatch) -> None:
+    spool = Spool(tmp_path / "spool")
+    for table in ("requests", "steps"):
+        sink = spool.sink(table)
+        assert sink is not None
+        sink({"end_s": np.arange(3.0)})
+    closed, really_close = [], pq.ParquetWriter.close
+
+    def full(writer: pq.ParquetWriter) -> None:
+        really_close(writer)
+        closed.append(id(writer))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "close", full)
+    with pytest.raises(InputError, match=r"of a long run.*No space left.*--out"):
+        spool.close()
+    assert len(set(closed)) == 2
