@@ -266,7 +266,8 @@ def fit(
         Licence of the numbers.
     """
     del quiet  # it says nothing on stderr
-    from specsim.cost.fit import fit_table, held_out_errors, split_rows
+    from specsim.cost.fit import fit_table
+    from specsim.cost.holdout import held_out_errors, split_rows
     from specsim.cost.table import save_table
     from specsim.cost.telemetry import fit_host, fit_linear, linear_table
     from specsim.inputs import read_text

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.cost.fit import fit_table, held_out_errors, make_monotone, split_rows
+from specsim.cost.fit import fit_table, make_monotone
+from specsim.cost.holdout import held_out_errors, split_rows
 from specsim.cost.model import CostConfig, make_cost
 from specsim.cost.rows import Row, cells, parse_rows
 from specsim.cost.table import Provenance, curve, parse_table
