@@ -418,6 +418,7 @@ def test_learners_are_told_the_time_of_their_step():
     assert (told.step, told.duration_s) == (3, 20 / 9 + 0.5)
     assert told.request_id_R.tolist() == [1]
     assert planner.outcome(Seen(record, (0,))).duration_s == 1.5
+    assert planner.outcome(Seen(record, (1,), (0,))).duration_s == float(world.verify_s_B[2]) + 0.5
     assert not planner.learns
     assert not planner.remembers
     assert Planner(world, Learning).remembers

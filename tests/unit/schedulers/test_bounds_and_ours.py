@@ -84,6 +84,15 @@ def test_the_oracle_weighs_tokens_at_the_rate_of_the_run() -> None:
     for _ in range(100):
         poor.plan(make_view([[0.5] * 4], table=steep, num_accepted_R=np.array([0])))
     assert poor.plan(alone).sum() == 4
+    # At 1 / 1.4 tokens a second a draft is worth 1.4 s: it pays at 1.2 s, and not at 1.6.
+    for cost_s, drafts in ((1.2, 4), (1.6, 0)):
+        dear = make_view(
+            [[0.5] * 4], table=1 + cost_s * np.arange(12), num_accepted_R=np.array([4])
+        )
+        priced = Oracle()
+        for _ in range(100):
+            priced.plan(unlucky)
+        assert priced.plan(dear).sum() == drafts
 
 
 @settings(max_examples=50, deadline=None)

@@ -105,7 +105,7 @@ def test_a_length_of_nothing_is_held_like_any_other() -> None:
 
 
 def test_tiers_below_the_anchors_and_past_everything_are_left_out() -> None:
-    rule = TierAware((2, 3, 4, 6, 9), 1)
+    rule = TierAware((2, 3, 4, 6, 8, 9), 1)
     view = make_view([[0.5, 0.5], [0.5, 0.5]], base=3)
     assert rule._legal(view, 5).tolist() == [
         0,
