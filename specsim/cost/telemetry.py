@@ -181,8 +181,11 @@ class LinearFit:
                 "all of it is put on tokens, which makes a token as dear as it can be: policies "
                 "that verify more tokens gain at least what a run says"
             )
+        what = "what a request costs and what a token costs"
+        if "per_kv_token" in self.open_terms:
+            what = "what a request costs, what a token costs and what its context costs"
         return (
-            "what a request costs and what a token costs are not identified, only their sum: every "
+            f"{what} are not identified, only their sum: every "
             f"load verified {_width(split.tokens_per_request)} a request; {why}. "
             f"{settle_split(split.tokens_per_request)}"
         )

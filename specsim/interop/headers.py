@@ -67,6 +67,11 @@ def time_column(columns: Iterable[str], stems: tuple[str, ...], where: str) -> t
         message = f"does not say its unit; call it {names}: a unit is never guessed"
         raise ScenarioError([Problem(f"{where}:1", bare, message)])
     message = f"give exactly one of the columns {names}; a unit is never guessed"
+    if found:
+        message = (
+            f"{' and '.join(found)} are all times of a step: keep one of them; a unit is never "
+            "guessed"
+        )
     raise ScenarioError([Problem(f"{where}:1", "", message)])
 
 

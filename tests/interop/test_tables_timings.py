@@ -195,7 +195,7 @@ def test_a_plain_header_of_steps_is_read_in_its_unit(head: str, scale: float) ->
             "concurrency,tpot\n1,7.9\n",
             "tpot: does not say its unit; call it tpot_s, tpot_ms",
         ),
-        ("concurrency,tpot_ms,tpot_s\n1,7.9,1\n", "exactly one of the columns"),
+        ("concurrency,tpot_ms,tpot_s\n1,7.9,1\n", "tpot_ms and tpot_s are all times of a step"),
         ("concurrency;tpot_ms\n1;7,9\n", "t.csv:1: the columns are separated by semicolons"),
         ("concurrency\ttpot_ms\n1\t7\n", "the columns are separated by tabs"),
         ("Load,tpot_ms\n1,7\n", "Load: column is not known"),
