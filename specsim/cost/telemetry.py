@@ -187,17 +187,10 @@ class LinearFit:
         return (
             f"{what} are not identified, only their sum: every "
             f"load verified {_width(split.tokens_per_request)} a request; {why}. "
-            f"{settle_split(split.tokens_per_request)}"
+            "To settle it, add a load with another number of tokens a request than "
+            f"{split.tokens_per_request:g} (speculation on, or a longer forward), or say "
+            "--per-request-share; 0 and 1 give the range"
         )
-
-
-def settle_split(tokens_per_request: float) -> str:
-    """Say how a split between requests and tokens that is open is settled."""
-    return (
-        f"To settle it, add a load with another number of tokens a request than "
-        f"{tokens_per_request:g} (speculation on, or a longer forward), or say "
-        "--per-request-share; 0 and 1 give the range"
-    )
 
 
 def _width(tokens: float) -> str:
