@@ -45,23 +45,26 @@ TEXTS_TRAIN, TEXTS_TEST, PROMPT, ANSWER = 700, 240, 24, 104
 
 def target() -> tuple[Llama, dict[str, float]]:
     """The tiny target, trained once; parameters are kept in the user's cache."""
+    from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
     model = tiny.new(0)
     path = CACHE / "target.safetensors"
     if path.is_file():
-        model.load_state_dict(load_file(str(path)))
-        return model.eval(), {}
+        with safe_open(str(path), framework="pt") as file:
+            how = json.loads((file.metadata() or {}).get("how", "{}"))
+        if how:
+            model.load_state_dict(load_file(str(path)))
+            return model.eval(), how
     losses: list[float] = []
     batches = tiny.windows(DOMAINS, stream(0, "tiny/windows"), batch=24, length=160)
     began = time.process_time()
     tiny.train(model, batches, steps=TARGET_STEPS, progress=lambda _, loss: losses.append(loss))
+    how = {"loss": float(np.mean(losses[-20:])), "cpu_s": time.process_time() - began}
     CACHE.mkdir(parents=True, exist_ok=True)
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, str(path))
-    return model.eval(), {
-        "loss": float(np.mean(losses[-20:])),
-        "cpu_s": time.process_time() - began,
-    }
+    parameters = {k: v.contiguous() for k, v in model.state_dict().items()}
+    save_file(parameters, str(path), metadata={"how": json.dumps(how)})
+    return model.eval(), how
 
 
 def texts(model: Llama, seed: int, count: int) -> list[Written]:
@@ -238,12 +241,11 @@ def main() -> None:
     body: dict[str, Any] = json.loads(OUT.read_text()) if OUT.is_file() else {"runs": {}}
     model, how = target()
     model.requires_grad_(False)
-    if how:
-        body["target"] = {
-            **how,
-            "steps": TARGET_STEPS,
-            "parameters": sum(p.numel() for p in model.parameters()),
-        }
+    body["target"] = {
+        **how,
+        "steps": TARGET_STEPS,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
     train = [t for t in texts(model, 1, TEXTS_TRAIN) if len(t.tokens) > PROMPT + 20]
     held = texts(model, 2, TEXTS_TEST)
     body["texts"] = {

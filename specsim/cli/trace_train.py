@@ -44,7 +44,8 @@ def train(
 
     Everything is kept in the folder OUT and taken up again by the same command: OUT/text grows to
     --tokens, OUT/checkpoint.safetensors goes on to --steps, and the drafter is OUT/config.json and
-    OUT/model.safetensors.
+    OUT/model.safetensors. OUT/text.npz holds the text as token ids, small enough to keep; another
+    run takes it with --text.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def train(
     from specsim.drafter import opening, runner
     from specsim.drafter.checkpoint import read_config, save_drafter
     from specsim.drafter.loss import LossConfig, Losses
-    from specsim.drafter.textstore import load_shard, shards
+    from specsim.drafter.textstore import load_shard, shards, write_token_file
     from specsim.drafter.train import TrainConfig
     from specsim.errors import InputError
 
@@ -130,6 +131,8 @@ def train(
             progress=show,
         )
         texts = [t for p in shards(out / "text") for t in load_shard(p, target.embedding_VD)]
+        if texts:
+            write_token_file(out / "text.npz", texts)
         config = TrainConfig(
             steps=steps,
             sequences=4,

@@ -15,6 +15,8 @@ from torch import Tensor
 from specsim.drafter.llama import KVCache, Llama
 from specsim.drafter.target import Target
 
+PROMPTS_AT_ONCE = 16
+
 
 @dataclass(slots=True)
 class Written:
@@ -140,20 +142,26 @@ def _start(
     keep: bool,
 ) -> None:
     """Read the prompts of new sequences into their slots and draw the first token of each."""
-    count = torch.tensor([len(one.tokens) for _, one in started])
-    ids = torch.zeros(len(started), int(count.max()), dtype=torch.long)
-    for i, (_, one) in enumerate(started):
-        ids[i, : len(one.tokens)] = torch.tensor(one.tokens)
-    small = model.new_cache(len(started), ids.shape[1])
-    hidden, features = model(ids, count, small, layers)
-    first = draw(
-        model.logits(hidden[torch.arange(len(started)), count - 1]), generator, temperature
-    )
-    cache.put_rows(torch.tensor([b for b, _ in started]), small)
-    for i, (b, one) in enumerate(started):
+    # Of like length side by side, so that little is padding.
+    order = sorted(range(len(started)), key=lambda i: len(started[i][1].tokens))
+    end_BD = torch.empty(len(started), model.config.d_model)
+    for begin in range(0, len(order), PROMPTS_AT_ONCE):
+        chosen = order[begin : begin + PROMPTS_AT_ONCE]
+        some = [started[i] for i in chosen]
+        count = torch.tensor([len(one.tokens) for _, one in some])
+        ids = torch.zeros(len(some), int(count.max()), dtype=torch.long)
+        for i, (_, one) in enumerate(some):
+            ids[i, : len(one.tokens)] = torch.tensor(one.tokens)
+        small = model.new_cache(len(some), ids.shape[1])
+        hidden, features = model(ids, count, small, layers)
+        cache.put_rows(torch.tensor([b for b, _ in some]), small)
+        end_BD[chosen] = hidden[torch.arange(len(some)), count - 1]
         if keep:
-            one.hidden.append(hidden[i, : count[i]].bfloat16())
-            one.features.append(features[i, : count[i]].bfloat16())
+            for i, (_, one) in enumerate(some):
+                one.hidden.append(hidden[i, : count[i]].bfloat16())
+                one.features.append(features[i, : count[i]].bfloat16())
+    first = draw(model.logits(end_BD), generator, temperature)
+    for i, (b, one) in enumerate(started):
         one.tokens.append(int(first[i]))
         last_B[b] = first[i]
 

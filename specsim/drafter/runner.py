@@ -47,6 +47,8 @@ from specsim.rng import stream
 Progress = Callable[[int, int, str], None]
 FEATURE_LAYERS = (1, 8, 15, 22, 28)
 MASK_ID = 4
+LONGEST_PROMPT = 192
+WRITING_SLOTS = 192
 
 
 def write_texts(
@@ -146,35 +148,57 @@ def fill_store(
     seed: int,
     progress: Progress | None = None,
 ) -> int:
-    """Write text of training prompts into a store until it holds `tokens` answer tokens.
+    """Write text of training prompts into a store until it holds `tokens` answer tokens or more.
 
-    Shards that are there already count: a store grows over many runs.
+    Shards that are there already count: a store grows over many runs. Answers that are under way
+    when a run is killed are lost, those under way when there are enough are finished.
 
     Returns:
         Answer tokens in the store.
     """
+    model = _trainable_target(target)
     folder.mkdir(parents=True, exist_ok=True)
     head = target.embedding_VD
     have = sum(
         int(len(t.tokens_N) - t.prompt_tokens) for p in shards(folder) for t in load_shard(p, head)
     )
+    if have >= tokens:
+        return have
+    number = len(shards(folder))
     train, _ = split(prompts)
-    while have < tokens:
-        number = len(shards(folder))
-        source = prompt_ids(target, train, stream(seed, f"drafter/prompts/{number}"), longest=192)
-        texts = write_texts(
-            target,
-            list(itertools.islice(source, 96)),
-            Sampling(),
-            torch_generator(seed, f"text/{number}"),
-            layers=FEATURE_LAYERS,
-            max_new_tokens=max_new_tokens,
-        )
-        save_shard(folder / f"shard_{number:05d}.safetensors", texts, head)
-        have += sum(len(t.tokens) - t.prompt_tokens for t in texts)
+    source = prompt_ids(
+        target, train, stream(seed, f"drafter/prompts/{number}"), longest=LONGEST_PROMPT
+    )
+    written = have
+
+    def count(live: int) -> None:
+        nonlocal written
+        written += live
         if progress is not None:
-            progress(min(have, tokens), tokens, "target writes")
+            progress(min(written, tokens), tokens, "target writes")
+
+    texts = write(
+        model,
+        itertools.takewhile(lambda _: written < tokens, source),
+        torch_generator(seed, f"text/{number}"),
+        slots=min(WRITING_SLOTS, -(-(tokens - have) // max_new_tokens)),
+        max_new_tokens=max_new_tokens,
+        capacity=LONGEST_PROMPT + max_new_tokens,
+        eos_id=-1 if target.eos_id is None else target.eos_id,
+        layers=FEATURE_LAYERS,
+        progress=count,
+    )
+    while shard := list(itertools.islice(texts, 96)):
+        save_shard(folder / f"shard_{number:05d}.safetensors", shard, head)
+        number += 1
+        have += sum(len(t.tokens) - t.prompt_tokens for t in shard)
     return have
+
+
+def _trainable_target(target: OpenTarget) -> Llama:
+    if not isinstance(target.model, Llama):
+        raise InputError("training is for the embedded target: released drafters exist for others")
+    return target.model
 
 
 def read_texts(
@@ -270,15 +294,14 @@ def make_trainer(
     Raises:
         InputError: the target is not a Llama of this package, or the drafter is not a DSpark one.
     """
-    if not isinstance(target.model, Llama):
-        raise InputError("training is for the embedded target: released drafters exist for others")
+    model = _trainable_target(target)
     if start_from is not None:
         begun = open_drafter(start_from, target)
         if not isinstance(begun, DSpark):
             raise InputError(f"{start_from}: training goes on from DSpark and DFlash drafters only")
         begun.config = replace(begun.config, confidence_stop_gradient=stop_gradient)
         return Trainer(trainable(begun), train)
-    c = target.model.config
+    c = model.config
     config = DSparkConfig(
         vocab_size=c.vocab_size,
         d_model=c.d_model,
@@ -299,8 +322,7 @@ def make_trainer(
         confidence_stop_gradient=stop_gradient,
     )
     token_id = draft_vocabulary(texts, c.vocab_size, config.draft_vocab_size)
-    wide = target.model.float()
-    return Trainer(new_drafter(config, wide, token_id, from_target=from_target), train)
+    return Trainer(new_drafter(config, model.float(), token_id, from_target=from_target), train)
 
 
 def capture_trace(

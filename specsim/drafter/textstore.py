@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specsim.archive import read_npz
+from specsim.archive import read_npz, write_npz
 from specsim.drafter.corpus import DOMAINS
 from specsim.drafter.generate import Written
 from specsim.drafter.tensors import read_tensors, write_tensors
@@ -116,6 +116,23 @@ def _counts(array: NDArray[Any]) -> NDArray[np.int64]:
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
         raise ValueError(f"a list of whole numbers is needed, not {array.dtype} {array.shape}")
     return array.astype(np.int64)
+
+
+def write_token_file(path: Path, texts: Sequence[Text], *, part: str = "train") -> None:
+    """Write the token ids alone, in the format of `read_token_file`; two bytes a token.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    tokens = torch.cat([t.tokens_N for t in texts]).numpy()
+    narrow = np.uint16 if tokens.max() < 2**16 else np.uint32
+    arrays = {
+        "token": tokens.astype(narrow),
+        "length": np.array([len(t.tokens_N) for t in texts], np.uint32),
+        "prompt_tokens": np.array([t.prompt_tokens for t in texts], np.uint32),
+        "domain": np.array([t.domain for t in texts], np.uint8),
+    }
+    write_npz(path, {f"{part}_{name}": array for name, array in arrays.items()})
 
 
 def read_token_file(path: Path, *, part: str = "train") -> list[tuple[list[int], int, int]]:

@@ -17,7 +17,12 @@ from specsim.drafter.generate import Written, reread  # noqa: E402
 from specsim.drafter.opening import OpenTarget  # noqa: E402
 from specsim.drafter.runner import read_texts  # noqa: E402
 from specsim.drafter.tensors import read_tensors, write_tensors  # noqa: E402
-from specsim.drafter.textstore import read_token_file, save_shard  # noqa: E402
+from specsim.drafter.textstore import (  # noqa: E402
+    Text,
+    read_token_file,
+    save_shard,
+    write_token_file,
+)
 from specsim.drafter.train import TrainConfig, Trainer  # noqa: E402
 from specsim.errors import InputError  # noqa: E402
 from tests.drafter_world import small_drafter, small_target  # noqa: E402
@@ -84,6 +89,19 @@ def test_token_ids_come_back(tmp_path: Path) -> None:
     path = tmp_path / "ids.npz"
     np.savez(path, **GOOD)
     assert read_token_file(path) == [([3, 5, 2], 2, 0), ([9, 9], 1, 2)]
+
+
+def test_token_ids_are_written_as_they_are_read(tmp_path: Path) -> None:
+    rows = [([3, 5, 2], 2, 0), ([9, 9], 1, 2)]
+    none = torch.zeros(0)
+    for top, dtype in ((9, np.uint16), (70_000, np.uint32)):
+        rows.append(([top, 1], 1, 1))
+        texts = [Text(torch.tensor(ids), p, d, none, none, none) for ids, p, d in rows]
+        for part in ("train", "held_out"):
+            path = tmp_path / f"{part}.npz"
+            write_token_file(path, texts, part=part)
+            assert read_token_file(path, part=part) == rows
+            assert np.load(path)[f"{part}_token"].dtype == dtype
 
 
 def test_texts_are_read_in_the_files_order_as_they_were_written(tmp_path: Path) -> None:

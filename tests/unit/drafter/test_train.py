@@ -8,12 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from specsim.drafter import runner  # noqa: E402
 from specsim.drafter.checkpoint import save_drafter  # noqa: E402
+from specsim.drafter.corpus import Prompt  # noqa: E402
 from specsim.drafter.drafting import Sampling  # noqa: E402
 from specsim.drafter.generate import reread, write  # noqa: E402
 from specsim.drafter.loss import LossConfig  # noqa: E402
 from specsim.drafter.opening import OpenTarget  # noqa: E402
-from specsim.drafter.runner import draw_texts, make_trainer  # noqa: E402
 from specsim.drafter.textstore import (  # noqa: E402
     Text,
     load_shard,
@@ -181,7 +182,7 @@ def test_training_goes_on_from_a_saved_drafter(tmp_path: Path) -> None:
     first.run(_feed(texts))
     save_drafter(first.drafter, tmp_path, num_target_layers=3, dtype=torch.float32, shared=True)
     config = TrainConfig(steps=20, sequences=4, anchors=6, learning_rate=5e-3)
-    second = make_trainer(_opened(target), texts, config, gamma=2, start_from=tmp_path)
+    second = runner.make_trainer(_opened(target), texts, config, gamma=2, start_from=tmp_path)
     assert second.drafter.config.gamma == first.drafter.config.gamma  # its sizes, not the caller's
     assert set(second.parameters) == set(first.parameters)
     for name, parameter in first.parameters.items():
@@ -195,12 +196,12 @@ def test_training_does_not_go_on_from_an_autoregressive_drafter(tmp_path: Path) 
     target, texts = _texts(2)
     save_drafter(small_drafter(target, eagle=True), tmp_path, num_target_layers=3)
     with pytest.raises(InputError, match="goes on from DSpark and DFlash drafters only"):
-        make_trainer(_opened(target), texts, TrainConfig(steps=1), start_from=tmp_path)
+        runner.make_trainer(_opened(target), texts, TrainConfig(steps=1), start_from=tmp_path)
 
 
 def test_a_store_without_texts_is_named() -> None:
     with pytest.raises(InputError, match="no text to train on: raise --tokens"):
-        draw_texts([], 4, torch.Generator())
+        runner.draw_texts([], 4, torch.Generator())
 
 
 def test_starting_from_the_target_copies_its_last_layers() -> None:
@@ -240,3 +241,43 @@ def test_sampling_settings_of_the_trace_are_not_those_of_training() -> None:
     # c* is taken at temperature 1 whatever a later capture uses: a colder law is another target.
     law = Sampling(temperature=0.5).law(torch.tensor([0.2, 1.0]))
     assert float(law[1]) > float(torch.softmax(torch.tensor([0.2, 1.0]), 0)[1])
+
+
+def test_a_store_grows_by_whole_answers_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "FEATURE_LAYERS", (0, 1))
+    target = small_target()
+    opened = OpenTarget(
+        target, lambda p: [3, 5, 2 + len(p.user) % 5], target.embed.weight, 11, 64, 0, {}
+    )
+    prompts = [Prompt("math", "t", "a" * n) for n in range(40)]
+    seen: list[int] = []
+
+    def fill(tokens: int) -> int:
+        return runner.fill_store(
+            tmp_path, opened, prompts, tokens=tokens, max_new_tokens=20, seed=5,
+            progress=lambda done, *_: seen.append(done),
+        )  # fmt: skip
+
+    def stored() -> list[Text]:
+        return [t for p in shards(tmp_path) for t in load_shard(p, target.embed.weight)]
+
+    have = fill(1500)
+    texts = stored()
+    assert have == sum(len(t.tokens_N) - t.prompt_tokens for t in texts) >= 1500
+    assert seen == sorted(seen)
+    assert seen[-1] == 1500
+    assert fill(1500) == have  # nothing to do
+    # Cut answers are those of the longest length, whole ones end with the end token.
+    for text in texts:
+        new = len(text.tokens_N) - text.prompt_tokens
+        assert new == 20 or int(text.tokens_N[-1]) == 0
+    more = fill(have + 300)
+    assert more >= have + 300
+    again = stored()
+    assert all(torch.equal(a.tokens_N, b.tokens_N) for a, b in zip(texts, again, strict=False))
+    # The streams of the second part are its own.
+    assert [t.tokens_N.tolist() for t in again[len(texts) :]] != [
+        t.tokens_N.tolist() for t in texts[: len(again) - len(texts)]
+    ]
