@@ -4,7 +4,7 @@
 
 Makes the data of `reports/drafter` (depth, block size, sequential head, three drafters, and the
 draft loop's share of a round). A run that is already in the file is not repeated; delete the file
-to start over. About eight minutes of one core.
+to start over. About twelve minutes of one core.
 
 Drafters with and without the Markov head are compared on the same texts, without sampling noise:
 given a text y, block position k is reached with probability S = prod over j < k of
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from specsim.drafter.eagle import Eagle3
 from specsim.drafter.generate import Written, write
 from specsim.drafter.llama import Llama
 from specsim.drafter.loss import LossConfig
+from specsim.drafter.runner import draw_texts
 from specsim.drafter.textstore import Text, log_sum
 from specsim.drafter.train import TrainConfig, Trainer
 from specsim.rng import stream
@@ -221,19 +223,30 @@ def draft_share(drafter: DSpark | Eagle3, model: Llama) -> dict[str, float]:
     return {name: round(value, 3) for name, value in spent.items()}
 
 
+SHORT, LONG = (DRAFTER_STEPS, TEXTS_TRAIN), (4 * DRAFTER_STEPS, TEXTS_TRAIN)
+LONGEST = (16 * DRAFTER_STEPS, 4 * TEXTS_TRAIN)
 RUNS = [
-    ("markov", 2, 7, DRAFTER_STEPS), ("none", 2, 7, DRAFTER_STEPS), ("eagle", 1, 7, DRAFTER_STEPS),
-    ("markov", 2, 11, DRAFTER_STEPS), ("none", 2, 11, DRAFTER_STEPS),
-    ("markov", 2, 3, DRAFTER_STEPS), ("none", 2, 3, DRAFTER_STEPS),
-    ("markov", 1, 7, DRAFTER_STEPS), ("markov", 3, 7, DRAFTER_STEPS),
-    ("markov", 2, 7, 4 * DRAFTER_STEPS), ("none", 2, 7, 4 * DRAFTER_STEPS),
+    ("markov", 2, 7, SHORT), ("none", 2, 7, SHORT), ("eagle", 1, 7, SHORT),
+    ("markov", 2, 11, SHORT), ("none", 2, 11, SHORT),
+    ("markov", 2, 3, SHORT), ("none", 2, 3, SHORT),
+    ("markov", 1, 7, SHORT), ("markov", 3, 7, SHORT),
+    ("markov", 2, 7, LONG), ("none", 2, 7, LONG),
+    ("markov", 2, 7, LONGEST), ("none", 2, 7, LONGEST),
 ]  # fmt: skip
 
 
-def title(kind: str, depth: int, gamma: int, steps: int) -> str:
-    """Name of a run; the usual number of steps is not said."""
-    usual = "" if steps == DRAFTER_STEPS else f" steps {steps}"
-    return f"{kind} depth {depth} gamma {gamma}{usual}"
+def title(kind: str, depth: int, gamma: int, effort: tuple[int, int]) -> str:
+    """Name of a run; the usual numbers of steps and texts are not said."""
+    steps, count = effort
+    more = "" if steps == DRAFTER_STEPS else f" steps {steps}"
+    more += "" if count == TEXTS_TRAIN else f" texts {count}"
+    return f"{kind} depth {depth} gamma {gamma}{more}"
+
+
+def training_texts(model: Llama, count: int) -> list[Text]:
+    """Texts to learn from, those that are too short left out."""
+    long = [t for t in texts(model, 1, count) if len(t.tokens) > PROMPT + 20]
+    return [as_text(one, model.embed.weight) for one in long]
 
 
 def main() -> None:
@@ -246,18 +259,20 @@ def main() -> None:
         "steps": TARGET_STEPS,
         "parameters": sum(p.numel() for p in model.parameters()),
     }
-    train = [t for t in texts(model, 1, TEXTS_TRAIN) if len(t.tokens) > PROMPT + 20]
     held = texts(model, 2, TEXTS_TEST)
+    train = {TEXTS_TRAIN: training_texts(model, TEXTS_TRAIN)}
     body["texts"] = {
-        "train_tokens": sum(len(t.tokens) - t.prompt_tokens for t in train),
+        "train_tokens": sum(len(t.tokens_N) - t.prompt_tokens for t in train[TEXTS_TRAIN]),
         "held_out": len(held),
     }
-    ready = [as_text(one, model.embed.weight) for one in train]
     sums: dict[str, list[tuple[int, np.ndarray, np.ndarray]]] = {}
-    for kind, depth, gamma, steps in RUNS:
-        name = title(kind, depth, gamma, steps)
+    for kind, depth, gamma, effort in RUNS:
+        name = title(kind, depth, gamma, effort)
         if name in body["runs"]:
             continue
+        steps, count = effort
+        if count not in train:
+            train[count] = training_texts(model, count)
         drafter, _ = build(model, kind, depth, gamma, seed=depth)
         config = TrainConfig(
             steps=steps, sequences=8, anchors=16, learning_rate=3e-3, seed=4,
@@ -265,16 +280,16 @@ def main() -> None:
         )  # fmt: skip
         trainer = Trainer(drafter, config)
         began = time.process_time()
-        trainer.run(lambda n, g: [ready[i] for i in torch.randint(len(ready), (n,), generator=g)])
+        trainer.run(partial(draw_texts, train[count]))
         drafter.eval().requires_grad_(False)
         body["runs"][name] = {
-            "kind": kind, "depth": depth, "gamma": gamma, "steps": steps,
+            "kind": kind, "depth": depth, "gamma": gamma, "steps": steps, "texts": count,
             "cpu_s": round(time.process_time() - began, 1),
             "domains": measure(drafter, model, held),
             "round": draft_share(drafter, model),
         }  # fmt: skip
         sums[name] = reach_and_accept(drafter, model, held)
-        head = title("markov", depth, gamma, steps)
+        head = title("markov", depth, gamma, effort)
         if kind == "none" and head in sums:
             pairs = body.setdefault("markov_minus_none", {})
             pairs[name.removeprefix("none ")] = compare(sums[head], sums[name])
