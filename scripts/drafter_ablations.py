@@ -231,7 +231,7 @@ RUNS = [
     ("markov", 2, 3, SHORT), ("none", 2, 3, SHORT),
     ("markov", 1, 7, SHORT), ("markov", 3, 7, SHORT),
     ("markov", 2, 7, LONG), ("none", 2, 7, LONG),
-    ("markov", 2, 7, LONGEST), ("none", 2, 7, LONGEST),
+    ("markov", 2, 7, LONGEST), ("none", 2, 7, LONGEST), ("eagle", 1, 7, LONGEST),
 ]  # fmt: skip
 
 
