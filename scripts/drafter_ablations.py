@@ -4,7 +4,7 @@
 
 Makes the data of `reports/drafter` (depth, block size, sequential head, three drafters, and the
 draft loop's share of a round). A run that is already in the file is not repeated; delete the file
-to start over. About twelve minutes of one core.
+to start over. About twenty minutes of one core.
 
 Drafters with and without the Markov head are compared on the same texts, without sampling noise:
 given a text y, block position k is reached with probability S = prod over j < k of
@@ -223,6 +223,7 @@ def draft_share(drafter: DSpark | Eagle3, model: Llama) -> dict[str, float]:
     return {name: round(value, 3) for name, value in spent.items()}
 
 
+# Steps and training texts of a run.
 SHORT, LONG = (DRAFTER_STEPS, TEXTS_TRAIN), (4 * DRAFTER_STEPS, TEXTS_TRAIN)
 LONGEST = (16 * DRAFTER_STEPS, 4 * TEXTS_TRAIN)
 RUNS = [

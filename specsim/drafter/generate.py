@@ -6,7 +6,7 @@ Axes: B slots, D width, M layers, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from specsim.drafter.llama import KVCache, Llama
 from specsim.drafter.target import Target
 
-PROMPTS_AT_ONCE = 16
+READ_AT_ONCE = 16  # sequences read in one batch: bounds the memory of reading
 
 
 @dataclass(slots=True)
@@ -145,13 +145,10 @@ def _start(
     # Of like length side by side, so that little is padding.
     order = sorted(range(len(started)), key=lambda i: len(started[i][1].tokens))
     end_BD = torch.empty(len(started), model.config.d_model)
-    for begin in range(0, len(order), PROMPTS_AT_ONCE):
-        chosen = order[begin : begin + PROMPTS_AT_ONCE]
+    for begin in range(0, len(order), READ_AT_ONCE):
+        chosen = order[begin : begin + READ_AT_ONCE]
         some = [started[i] for i in chosen]
-        count = torch.tensor([len(one.tokens) for _, one in some])
-        ids = torch.zeros(len(some), int(count.max()), dtype=torch.long)
-        for i, (_, one) in enumerate(some):
-            ids[i, : len(one.tokens)] = torch.tensor(one.tokens)
+        ids, count = _padded([one.tokens for _, one in some])
         small = model.new_cache(len(some), ids.shape[1])
         hidden, features = model(ids, count, small, layers)
         cache.put_rows(torch.tensor([b for b, _ in some]), small)
@@ -166,6 +163,15 @@ def _start(
         last_B[b] = first[i]
 
 
+def _padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids [B, T], filled up with 0, and how many of each row are real [B]."""
+    count = torch.tensor([len(row) for row in rows])
+    ids = torch.zeros(len(rows), int(count.max()), dtype=torch.long)
+    for b, row in enumerate(rows):
+        ids[b, : len(row)] = torch.tensor(row)
+    return ids, count
+
+
 @torch.inference_mode()
 def reread(
     model: Target, texts: list[tuple[list[int], int, int]], layers: tuple[int, ...]
@@ -177,10 +183,7 @@ def reread(
         texts: triples of token ids, number of prompt tokens and domain index.
         layers: target layers whose outputs to keep.
     """
-    count = torch.tensor([len(ids) - 1 for ids, _, _ in texts])
-    padded = torch.zeros(len(texts), int(count.max()), dtype=torch.long)
-    for b, (ids, _, _) in enumerate(texts):
-        padded[b, : len(ids) - 1] = torch.tensor(ids[:-1])
+    padded, count = _padded([ids[:-1] for ids, _, _ in texts])
     hidden, features = model(padded, count, model.new_cache(len(texts), padded.shape[1]), layers)
     out = []
     for b, (ids, prompt_tokens, domain) in enumerate(texts):

@@ -21,7 +21,7 @@ from specsim.drafter.capture import capture
 from specsim.drafter.corpus import DOMAINS, Prompt, split
 from specsim.drafter.drafting import Drafter, Sampling
 from specsim.drafter.dspark import DSpark, DSparkConfig
-from specsim.drafter.generate import Written, reread, write
+from specsim.drafter.generate import READ_AT_ONCE, Written, reread, write
 from specsim.drafter.llama import Llama
 from specsim.drafter.opening import (
     OpenTarget,
@@ -155,6 +155,9 @@ def fill_store(
 
     Returns:
         Answer tokens in the store.
+
+    Raises:
+        InputError: the target is not a Llama of this package, or no prompt is short enough.
     """
     model = _trainable_target(target)
     folder.mkdir(parents=True, exist_ok=True)
@@ -233,8 +236,8 @@ def read_texts(
         # Of like length side by side, so that little is padding; given back in the file's order.
         order = sorted(range(len(some)), key=lambda i: len(some[i][0]))
         written: dict[int, Written] = {}
-        for first in range(0, len(some), 16):
-            chosen = order[first : first + 16]
+        for first in range(0, len(some), READ_AT_ONCE):
+            chosen = order[first : first + READ_AT_ONCE]
             read = reread(target.model, [some[i] for i in chosen], layers)
             written |= dict(zip(chosen, read, strict=True))
         yield [written[i] for i in range(len(some))]
